@@ -1,0 +1,1 @@
+"""The shared library behind the notebooks."""
