@@ -1,0 +1,9 @@
+"""What every notebook shares: style, header, notes, the model control, plots that follow the theme."""
+
+from lab.page.models import chosen, model_picker
+from lab.page.parts import cost, count, duration, guard, header, live, note, problem, size, start
+
+__all__ = [
+    "chosen", "cost", "count", "duration", "guard", "header", "live", "model_picker", "note", "problem", "size",
+    "start",
+]  # fmt: skip

@@ -1,0 +1,105 @@
+"""Helpers for tests in a real chromium: a browser, a free port, and the lab served on it."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+def chromium() -> str:
+    """Path of an installed chromium; the test is skipped where there is none (CI installs it)."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := shutil.which(name):
+            return found
+    pytest.skip("no chromium here")
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Browser]:
+    """A fresh chromium (nothing cached), closed at the end."""
+    with sync_playwright() as p:
+        b = p.chromium.launch(executable_path=chromium(), args=FLAGS)
+        try:
+            yield b
+        finally:
+            b.close()
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_until_up(url: str, process: subprocess.Popen, seconds: float = 60) -> None:
+    """Until the address answers anything; fails with the process's end when it ends first."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended with {process.returncode}")
+        try:
+            urllib.request.urlopen(url, timeout=2).close()
+            return
+        except urllib.error.HTTPError:
+            return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.05)
+    raise TimeoutError(f"nothing answered at {url} for {seconds} s")
+
+
+@contextlib.contextmanager
+def process(command: list[str], url: str, **env: str) -> Iterator[subprocess.Popen]:
+    """A server as a child in its own process group, up when the block begins, gone after it."""
+    child = subprocess.Popen(
+        command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+    )  # fmt: skip
+    try:
+        wait_until_up(url, child)
+        yield child
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
+        try:
+            child.wait(5)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+@contextlib.contextmanager
+def notebook(path: Path | str, **env: str) -> Iterator[str]:
+    """`marimo run path` alone; yields its address."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/"
+    command = [
+        sys.executable,
+        "-m",
+        "marimo",
+        "-q",
+        "run",
+        str(path),
+        "--headless",
+        "--no-token",
+        "--port",
+        str(port),
+    ]
+    with process(command, url, **env):
+        yield url
