@@ -1,0 +1,140 @@
+"""The shape of a decoder, its Hugging Face spelling, and what it costs to run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from lab.errors import LabError
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shape of a pre-norm decoder (RMSNorm, RoPE, grouped-query attention, SwiGLU).
+
+    `n_kv_heads == n_heads` is multi-head, `1` is multi-query, anything between is grouped-query attention.
+    `qk_norm` puts an RMSNorm on every query and key head (Qwen3).
+    """
+
+    vocab_size: int
+    d_model: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    d_head: int
+    d_mlp: int
+    context: int = 1024
+    rope_theta: float = 10_000.0
+    norm_eps: float = 1e-5
+    tied: bool = True
+    qk_norm: bool = False
+
+    def __post_init__(self) -> None:
+        for key in ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "d_mlp", "context"):
+            if not isinstance(value := getattr(self, key), int) or value < 1:
+                raise LabError(f"{key} is {value!r}; it must be a whole number of at least 1.")
+        if self.n_heads % self.n_kv_heads:
+            raise LabError(
+                f"{self.n_heads} query heads cannot share {self.n_kv_heads} key-value heads evenly; choose a divisor."
+            )
+        if self.d_head % 2:
+            raise LabError(f"A head of {self.d_head} dimensions cannot be rotated; choose an even number.")
+
+    # ---- Hugging Face layout
+
+    @classmethod
+    def from_hf(cls, hf: dict[str, Any]) -> ModelConfig:
+        """From the contents of a `config.json` of type llama or qwen3."""
+        kind = hf.get("model_type")
+        if kind not in ("llama", "qwen3"):
+            raise LabError(f"Models of type {kind!r} are not read here; llama and qwen3 are.")
+        rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
+        if (scaling := rope.get("rope_type", rope.get("type", "default"))) not in (None, "default"):
+            raise LabError(f"Rotary scaling of type {scaling!r} is not supported; only plain RoPE is.")
+        if hf.get("attention_bias") or hf.get("mlp_bias"):
+            raise LabError("Checkpoints with bias terms in attention or MLP are not supported.")
+        if hf.get("hidden_act", "silu") != "silu":
+            raise LabError(f"The activation {hf['hidden_act']!r} is not supported; SwiGLU needs silu.")
+        if hf.get("use_sliding_window"):
+            raise LabError("Sliding-window checkpoints are not supported.")
+        try:
+            heads, width = hf["num_attention_heads"], hf["hidden_size"]
+            return cls(
+                vocab_size=hf["vocab_size"],
+                d_model=width,
+                n_layers=hf["num_hidden_layers"],
+                n_heads=heads,
+                n_kv_heads=hf.get("num_key_value_heads") or heads,
+                d_head=hf.get("head_dim") or width // heads,
+                d_mlp=hf["intermediate_size"],
+                context=hf.get("max_position_embeddings", 2048),
+                rope_theta=float(rope.get("rope_theta") or hf.get("rope_theta") or 10_000.0),
+                norm_eps=hf.get("rms_norm_eps", 1e-6),
+                tied=hf.get("tie_word_embeddings", False),
+                qk_norm=kind == "qwen3",
+            )
+        except KeyError as missing:
+            raise LabError(f"config.json lacks {missing}; it does not describe a llama or qwen3 model.") from None
+
+    def to_hf(self, dtype: torch.dtype, **extra: Any) -> dict[str, Any]:
+        """A `config.json` that transformers reads back as the same model."""
+        kind, arch = ("qwen3", "Qwen3ForCausalLM") if self.qk_norm else ("llama", "LlamaForCausalLM")
+        return {
+            "architectures": [arch],
+            "model_type": kind,
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.d_model,
+            "num_hidden_layers": self.n_layers,
+            "num_attention_heads": self.n_heads,
+            "num_key_value_heads": self.n_kv_heads,
+            "head_dim": self.d_head,
+            "intermediate_size": self.d_mlp,
+            "max_position_embeddings": self.context,
+            "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
+            "rope_theta": self.rope_theta,  # where transformers 4 and vLLM look for it
+            "rms_norm_eps": self.norm_eps,
+            "tie_word_embeddings": self.tied,
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "dtype": str(dtype).removeprefix("torch."),
+            "torch_dtype": str(dtype).removeprefix("torch."),
+            **extra,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    # ---- what it costs
+
+    def layer_params(self) -> int:
+        """Matrix parameters of one block: q, k, v, o and the three of SwiGLU."""
+        attention = self.d_model * self.d_head * (2 * self.n_heads + 2 * self.n_kv_heads)
+        return attention + 3 * self.d_model * self.d_mlp
+
+    def matmul_params(self) -> int:
+        """Parameters every token is multiplied by: the unembedding counts, the embedding lookup does not."""
+        return self.n_layers * self.layer_params() + self.vocab_size * self.d_model
+
+    def n_params(self) -> int:
+        """All parameters; a tied embedding counts once."""
+        norms = self.n_layers * (2 * self.d_model + (2 * self.d_head if self.qk_norm else 0)) + self.d_model
+        return self.matmul_params() + norms + (0 if self.tied else self.vocab_size * self.d_model)
+
+    def forward_flops(self, tokens: int, context: int = 0) -> int:
+        """FLOPs of a forward pass over `tokens` new tokens of one sequence that already holds `context`.
+
+        Two per multiply-add: 2 * matmul_params a token, plus 4 * heads * d_head a layer for each (query, key)
+        pair under the causal mask (scores and weighted sum). The backward pass costs twice as much.
+        """
+        pairs = tokens * context + tokens * (tokens + 1) // 2
+        return 2 * self.matmul_params() * tokens + 4 * self.n_layers * self.n_heads * self.d_head * pairs
+
+    def weight_bytes(self, dtype: torch.dtype) -> int:
+        """Bytes of the weights one forward pass reads (the lookup reads only its rows of the embedding)."""
+        return self.matmul_params() * dtype.itemsize
+
+    def kv_bytes_per_token(self, dtype: torch.dtype) -> int:
+        """Bytes of keys and values that one token leaves in the cache, all layers."""
+        return 2 * self.n_layers * self.n_kv_heads * self.d_head * dtype.itemsize

@@ -1,0 +1,258 @@
+"""The decoder against transformers, its hooks, its cache, its files."""
+
+import copy
+import json
+import shutil
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.errors import LabError
+from lab.models import Decoder, KVCache, ModelConfig, io, load, save
+from lab.models.tokenizer import Tokenizer
+
+SHAPES = {
+    "multi-head": dict(n_heads=4, n_kv_heads=4, d_head=8, tied=True),
+    "grouped": dict(n_heads=6, n_kv_heads=2, d_head=8, tied=False),
+    "multi-query": dict(n_heads=4, n_kv_heads=1, d_head=12, tied=True),
+    "qwen3": dict(n_heads=4, n_kv_heads=2, d_head=16, tied=False, qk_norm=True),
+}
+
+
+def config(shape: str, **more) -> ModelConfig:
+    return ModelConfig(vocab_size=97, d_model=48, n_layers=3, d_mlp=56, context=64, **SHAPES[shape] | more)
+
+
+def decoder(shape: str = "grouped", dtype=torch.float32, **more) -> Decoder:
+    model = Decoder(config(shape, **more)).init_weights(torch.seed() % 2**31).to(dtype).requires_grad_(False)
+    for p in model.parameters():  # norms away from one and weights large enough to matter
+        p.mul_(3) if p.dim() > 1 else p.add_(0.3 * torch.randn_like(p))
+    return model
+
+
+def tokens(batch: int, length: int) -> torch.Tensor:
+    return torch.randint(0, 97, (batch, length))
+
+
+def rel(a: torch.Tensor, b: torch.Tensor) -> float:
+    return ((a - b).norm() / b.norm()).item()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_logits_equal_transformers(shape, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    ours = decoder(shape)
+    save(ours, None, tmp_path / "m")
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "m", dtype=torch.float32)
+    x = tokens(3, 40)
+    with torch.no_grad():
+        assert rel(ours(x), theirs(x).logits) < 1e-5
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_checkpoint_reloads_bit_for_bit_in_transformers_and_here(shape, dtype, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    ours = decoder(shape, dtype)
+    save(ours, None, tmp_path / "m")
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "m").state_dict()
+    back = io.read(tmp_path / "m").state_dict()
+    for name, p in ours.state_dict().items():
+        assert p.dtype == dtype
+        assert torch.equal(p, theirs[name]) and torch.equal(p, back[name]), name
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_reads_what_transformers_writes(kind, tmp_path):
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    shape = dict(vocab_size=97, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+    shape |= dict(intermediate_size=48, max_position_embeddings=64, head_dim=8)
+    theirs = LlamaForCausalLM(LlamaConfig(**shape)) if kind == "llama" else Qwen3ForCausalLM(Qwen3Config(**shape))
+    theirs.save_pretrained(tmp_path / "m")
+    x = tokens(2, 17)
+    with torch.no_grad():
+        assert rel(io.read(tmp_path / "m")(x), theirs(x).logits) < 1e-5
+
+
+@pytest.mark.smollm2
+def test_smollm2_logits_equal_transformers():
+    from transformers import AutoModelForCausalLM
+
+    lm = load("smollm2-135m", dtype=torch.float32)
+    theirs = AutoModelForCausalLM.from_pretrained(lm.path, dtype=torch.float32)
+    x = torch.randint(0, lm.config.vocab_size, (2, 48))
+    with torch.no_grad():
+        assert rel(lm.model(x), theirs(x).logits) < 1e-5
+    assert lm.config.n_params() == sum(p.numel() for p in lm.model.parameters())
+
+
+@pytest.mark.smollm2
+def test_smollm2_tokenizer_equals_transformers():
+    from transformers import AutoTokenizer
+
+    lm = load("smollm2-135m")
+    theirs = AutoTokenizer.from_pretrained(lm.path)
+    for text in ["The Eiffel Tower", "naïve café 漢字 🙂\n\tdef f(x): return x**2", "", "  two  spaces "]:
+        ids = lm.tokenizer.encode(text)
+        assert ids == theirs(text)["input_ids"]
+        assert b"".join(lm.tokenizer.token_bytes(i) for i in ids).decode() == text
+    talk = [{"role": "user", "content": "Where is the Colosseum?"}]
+    assert lm.tokenizer.chat(talk) == theirs.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
+    assert lm.tokenizer.pieces([lm.tokenizer.single(" Paris")]) == [" Paris"]
+    with pytest.raises(LabError, match="is 6 tokens"):
+        lm.tokenizer.single(" Ouagadougou")
+
+
+# ---- hooks
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_hook_point_fires_once_in_order_and_changes_nothing(shape):
+    model, x, seen = decoder(shape, torch.float64), tokens(2, 9), []
+    plain = model(x)
+    hooked = model(x, hooks={name: lambda a, n: seen.append(n) for name in model.hook_names()})
+    assert seen == model.hook_names()
+    assert rel(hooked, plain) < 1e-12
+
+
+def test_replacing_any_activation_changes_the_answer():
+    model, x = decoder("qwen3", torch.float64), tokens(1, 6)
+    plain = model(x)
+    for name in model.hook_names():
+        if name.endswith("hook_attn_scores"):
+            changed = model(x, hooks={name: lambda a, n: a * 2})  # a softmax ignores what is added to every key
+        else:
+            changed = model(x, hooks={name: lambda a, n: a + torch.randn_like(a)})
+        assert not torch.allclose(changed, plain), name
+
+
+def test_hooks_leave_nothing_behind():
+    model, x = decoder(), tokens(2, 5)
+    plain, before = model(x), copy.deepcopy(model.state_dict())
+    model(x, hooks={"blocks.1.hook_mlp_out": lambda a, n: torch.zeros_like(a)})
+    assert torch.equal(model(x), plain)
+    assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values()))
+
+
+def test_recorded_activations_rebuild_the_stream():
+    model, x = decoder("grouped", torch.float64), tokens(2, 7)
+    logits, acts = model.run_with_cache(x)
+    resid = acts["hook_embed"]
+    for i in range(3):
+        assert torch.equal(resid, acts[f"blocks.{i}.hook_resid_pre"])
+        assert acts[f"blocks.{i}.attn.hook_pattern"].shape == (2, 6, 7, 7)
+        assert torch.allclose(acts[f"blocks.{i}.attn.hook_pattern"].sum(-1), torch.ones(2, 6, 7, dtype=torch.float64))
+        resid = resid + acts[f"blocks.{i}.hook_attn_out"] + acts[f"blocks.{i}.hook_mlp_out"]
+        assert rel(resid, acts[f"blocks.{i}.hook_resid_post"]) < 1e-12
+    assert rel(model.unembed(resid), logits) < 1e-12
+
+
+def test_a_hook_point_that_does_not_exist_is_refused():
+    with pytest.raises(LabError, match=r"no hook point 'blocks\.9\.hook_resid_pre'"):
+        decoder()(tokens(1, 3), hooks={"blocks.9.hook_resid_pre": lambda a, n: a})
+
+
+# ---- cache
+
+
+@settings(max_examples=25, deadline=None)
+@given(shape=st.sampled_from(list(SHAPES)), cuts=st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_cached_steps_equal_one_pass(shape, cuts):
+    model = decoder(shape, torch.float64)
+    x = tokens(2, sum(cuts))
+    cache = KVCache(model.cfg, 2, x.shape[1], torch.float64)
+    steps = torch.cat([model(part, cache=cache) for part in x.split(cuts, dim=1)], dim=1)
+    assert rel(steps, model(x)) < 1e-10
+    assert cache.nbytes() == 2 * x.shape[1] * model.cfg.kv_bytes_per_token(torch.float64)
+
+
+def test_left_padded_rows_equal_each_row_alone():
+    model = decoder("grouped", torch.float64)
+    rows = [torch.randint(0, 97, (n,)) for n in (3, 8, 5)]
+    width = max(map(len, rows))
+    pad = torch.tensor([width - len(r) for r in rows])
+    batch = torch.stack([torch.cat([torch.zeros(width - len(r), dtype=torch.long), r]) for r in rows])
+    cache = KVCache(model.cfg, 3, width + 2, torch.float64, pad=pad)
+    first = model(batch, cache=cache, last=True)[:, 0]
+    new = tokens(3, 1)
+    second = model(new, cache=cache)[:, 0]
+    for i, row in enumerate(rows):
+        assert rel(first[i], model(row[None])[0, -1]) < 1e-10
+        assert rel(second[i], model(torch.cat([row, new[i]])[None])[0, -1]) < 1e-10
+
+
+def test_bad_prompts_get_a_sentence():
+    model = decoder()
+    with pytest.raises(LabError, match="prompt is empty"):
+        model(torch.empty(1, 0, dtype=torch.long))
+    with pytest.raises(LabError, match="65 tokens long and this model reads 64"):
+        model(tokens(1, 65))
+    cache = KVCache(model.cfg, 1, 4, torch.float32)
+    with pytest.raises(LabError, match="cache holds 4 tokens and 5 are wanted"):
+        model(tokens(1, 5), cache=cache)
+
+
+# ---- costs
+
+
+def test_flops_equal_what_torch_counts():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = decoder("multi-head")
+    with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        model(tokens(1, 32))
+    cfg = model.cfg
+    masked = 4 * cfg.n_layers * cfg.n_heads * cfg.d_head * (32 * 32 - 32 * 33 // 2)  # torch counts the masked half too
+    assert counter.get_total_flops() == cfg.forward_flops(32) + masked
+
+
+# ---- damaged files
+
+
+def test_damaged_checkpoints_get_a_sentence(tmp_path):
+    good = tmp_path / "good"
+    save(decoder(), None, good)
+    with pytest.raises(LabError, match="exists already"):
+        save(decoder(), None, good)
+
+    def broken(name):
+        return shutil.copytree(good, tmp_path / name)
+
+    short = broken("short") / "model.safetensors"
+    short.write_bytes(short.read_bytes()[:-100])
+    with pytest.raises(LabError, match="cut short or damaged"):
+        io.read(short.parent)
+    (broken("noise") / "model.safetensors").write_bytes(b"\xff" * 5000)
+    with pytest.raises(LabError, match="cut short or damaged"):
+        io.read(tmp_path / "noise")
+    (broken("json") / "config.json").write_text("{")
+    with pytest.raises(LabError, match="not readable JSON"):
+        io.read(tmp_path / "json")
+    settings_ = json.loads((good / "config.json").read_text())
+    (broken("shape") / "config.json").write_text(json.dumps(settings_ | {"intermediate_size": 60}))
+    with pytest.raises(LabError, match="do not belong together"):
+        io.read(tmp_path / "shape")
+    (broken("layers") / "config.json").write_text(json.dumps(settings_ | {"num_hidden_layers": 4}))
+    with pytest.raises(LabError, match=r"lacks model\.layers\.3"):
+        io.read(tmp_path / "layers")
+    (broken("kind") / "config.json").write_text(json.dumps(settings_ | {"model_type": "gpt2"}))
+    with pytest.raises(LabError, match="type 'gpt2' are not read"):
+        io.read(tmp_path / "kind")
+    pickled = broken("pickled")
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    with pytest.raises(LabError, match="pickled weights are never opened"):
+        io.read(pickled)
+    with pytest.raises(LabError, match=r"no tokenizer\.json"):
+        Tokenizer(good)
+
+
+def test_unknown_names_get_a_sentence():
+    with pytest.raises(LabError, match="no model 'smollm3'; known are smollm2-135m, pocket"):
+        load("smollm3")
+    with pytest.raises(LabError, match="No model is named"):
+        load("  ")
