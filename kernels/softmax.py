@@ -17,7 +17,9 @@ LONGEST_TILE = 32768  # values a program holds: 32 registers a thread with 32 wa
 
 
 @triton.jit
-def forward_kernel(x_ptr, y_ptr, rows, cols, x_row, x_col, y_row, ROWS: tl.constexpr, COLS: tl.constexpr, WHOLE: tl.constexpr):
+def forward_kernel(
+    x_ptr, y_ptr, rows, cols, x_row, x_col, y_row, ROWS: tl.constexpr, COLS: tl.constexpr, WHOLE: tl.constexpr
+):
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
     col = tl.arange(0, COLS)[None, :]
     x_ptr += row * x_row
@@ -35,7 +37,8 @@ def forward_kernel(x_ptr, y_ptr, rows, cols, x_row, x_col, y_row, ROWS: tl.const
             mask = (row < rows) & (start + col < cols)
             x = tl.load(x_ptr + (start + col) * x_col, mask, other=float("-inf")).to(tl.float32)
             grown = tl.maximum(m, tl.max(x, 1))
-            m_new = tl.where(grown == float("-inf"), 0.0, grown)  # -inf - -inf is NaN; nothing seen yet is not
+            # nothing but -inf so far: -inf - -inf would be NaN
+            m_new = tl.where(grown == float("-inf"), 0.0, grown)
             s = s * tl.exp(m - m_new) + tl.sum(tl.exp(x - m_new[:, None]), 1)
             m = m_new
         scale = 1.0 / s
@@ -48,7 +51,18 @@ def forward_kernel(x_ptr, y_ptr, rows, cols, x_row, x_col, y_row, ROWS: tl.const
 
 @triton.jit
 def backward_kernel(
-    y_ptr, dy_ptr, dx_ptr, rows, cols, y_row, dy_row, dy_col, dx_row, ROWS: tl.constexpr, COLS: tl.constexpr, WHOLE: tl.constexpr
+    y_ptr,
+    dy_ptr,
+    dx_ptr,
+    rows,
+    cols,
+    y_row,
+    dy_row,
+    dy_col,
+    dx_row,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    WHOLE: tl.constexpr,
 ):
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
     col = tl.arange(0, COLS)[None, :]

@@ -134,11 +134,12 @@ def newest() -> list[dict[str, Any]]:
 def hardware() -> str:
     """This machine in one line: processor, cores, memory, and the GPU where there is one."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    line = f"{_processor()}, {_cores()} cores, {memory:.0f} GiB"
+    line = f"{processor()}, {cores()} cores, {memory:.0f} GiB"
     return f"{gpu}; {line}" if (gpu := _gpu()) else line
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's name as its maker gives it."""
     if platform.system() == "Darwin":
         done = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True)
         return done.stdout.strip() or platform.machine()
@@ -150,7 +151,7 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores this process may use, which in a container are fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -68,7 +68,11 @@ def ptx(text: str, file: str = "kernel.py") -> list[tuple[str, int]]:
                 break
             continue
         inside = inside or ".entry" in body or body.endswith("@function")
-        if not inside or not body or re.match(r"(\.file|\.cfi|\.Ltmp|\$L__tmp|//|; %bb|\.p2align|\.size|\.type|\.globl)", body):
+        if (
+            not inside
+            or not body
+            or re.match(r"(\.file|\.cfi|\.Ltmp|\$L__tmp|//|; %bb|\.p2align|\.size|\.type|\.globl)", body)
+        ):
             continue
         lines.append((body, at))
     return lines
@@ -94,7 +98,16 @@ _KINDS = [
     ("shared", r"lds|sts|ldsm|stsm|ld\.shared|st\.shared|ds_(read|write|load|store)"),
     ("exchange", r"shfl|ds_bpermute|ds_swizzle|v_permlane|redux|v_readlane|v_readfirstlane|.*_dpp$"),
     ("special", r"mufu|ex2|rcp|div|sqrt|rsqrt|lg2|sin|cos|v_(exp|rcp|log|sqrt|rsq|div)"),
-    ("move", r"u?mov|r2ur|s2r|s2ur|cs2r|u?ldc|ld\.param|prmt|u?sel|fsel|selp|cvta?|f2f|f2i|i2f|hadd2\.f32|v_mov|s_mov|s_load|v_cndmask|s_cselect|v_perm|v_cvt|v_accvgpr"),
-    ("float", r"f(add|mul|fma|mnmx|setp|set|chk)|h(fma|add|mul|mnmx|setp)|d(add|mul|fma)|hmma|[a-z]*gmma|(add|sub|mul|fma|max|min|neg|abs|setp\.\w+)(\.\w+)*\.(bf16|f16|f32|f64|bf16x2|f16x2)|v_(pk_)?(add|sub|mul|fma|fmac|max|min|max3|cmp_\w+)_f"),
-    ("control", r"bra|exit|ret|bar|call|bsync|bssy|warpsync|nop|s_(branch|cbranch|barrier|waitcnt|endpgm|nop|delay)|depbar|membar|errbar|yield|acqbulk|ucgabar"),
+    (
+        "move",
+        r"u?mov|r2ur|s2r|s2ur|cs2r|u?ldc|ld\.param|prmt|u?sel|fsel|selp|cvta?|f2f|f2i|i2f|hadd2\.f32|v_mov|s_mov|s_load|v_cndmask|s_cselect|v_perm|v_cvt|v_accvgpr",
+    ),
+    (
+        "float",
+        r"f(add|mul|fma|mnmx|setp|set|chk)|h(fma|add|mul|mnmx|setp)|d(add|mul|fma)|hmma|[a-z]*gmma|(add|sub|mul|fma|max|min|neg|abs|setp\.\w+)(\.\w+)*\.(bf16|f16|f32|f64|bf16x2|f16x2)|v_(pk_)?(add|sub|mul|fma|fmac|max|min|max3|cmp_\w+)_f",
+    ),
+    (
+        "control",
+        r"bra|exit|ret|bar|call|bsync|bssy|warpsync|nop|s_(branch|cbranch|barrier|waitcnt|endpgm|nop|delay)|depbar|membar|errbar|yield|acqbulk|ucgabar",
+    ),
 ]

@@ -6,13 +6,13 @@ launches they make are what gets compiled.
 
 import importlib.util
 import json
-import os
 import re
 import sys
 import time
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -72,7 +72,11 @@ def signature(kernel, args: dict) -> tuple[dict, dict, dict]:
     for i, p in enumerate(kernel.params):
         value = args[p.name]
         aligned = False
-        if p.is_constexpr or value is None or (isinstance(value, int) and not isinstance(value, bool) and value == 1):
+        if (
+            p.is_constexpr
+            or value is None
+            or (isinstance(value, int) and not isinstance(value, bool) and value == 1)
+        ):
             kinds[p.name] = "constexpr"
             constants[(i,)] = value
         elif isinstance(value, torch.Tensor):
@@ -100,7 +104,9 @@ def compile(folder: Path, request: dict) -> dict:
     module = load(folder / "kernel.py")
     backend, arch, width = request["target"]
     results = []
-    for kernel, args, options in launches(module, request["entry"], request["shape"], DTYPES[request["dtype"]]):
+    for kernel, args, options in launches(
+        module, request["entry"], request["shape"], DTYPES[request["dtype"]]
+    ):
         started = time.perf_counter()
         source = ASTSource(kernel, *signature(kernel, args))
         built = triton_compile(source, target=GPUTarget(backend, arch, width), options=options)
@@ -117,7 +123,7 @@ def compile(folder: Path, request: dict) -> dict:
                 "seconds": seconds,
                 "warps": built.metadata.num_warps,
                 "shared": built.metadata.shared,
-                "constants": {k: v for k, v in args.items() if isinstance(v, (int, float, bool)) and not isinstance(v, torch.Tensor)},
+                "constants": {k: v for k, v in args.items() if isinstance(v, (int, float, bool))},
                 "text": text,
                 "resources": resources,
             }
@@ -129,7 +135,7 @@ def interpret(folder: Path, request: dict) -> dict:
     module = load(folder / "kernel.py")
     run = entry(module, request["entry"])
     truth = getattr(torch, request["entry"])
-    rows = []
+    rows: list[dict] = []
     for case in request["cases"]:
         generator = torch.Generator().manual_seed(request["seed"] + len(rows))
         dtype = DTYPES[case["dtype"]]
@@ -144,7 +150,9 @@ def interpret(folder: Path, request: dict) -> dict:
         seconds = time.perf_counter() - started
         want = truth(exact, dim=-1)
         want.backward(dy.double())
-        rows.append({**case, "seconds": seconds, "forward": error(y.detach(), want.detach()), "backward": error(ours.grad, exact.grad)})
+        assert ours.grad is not None and exact.grad is not None
+        errors = {"forward": error(y.detach(), want.detach()), "backward": error(ours.grad, exact.grad)}
+        rows.append({**case, "seconds": seconds, **errors})
     return {"cases": rows}
 
 
@@ -167,8 +175,9 @@ def locate(exc: BaseException, path: Path) -> tuple[str, int | None]:
     link: BaseException | None = exc
     while link is not None:
         frames = [f.lineno for f in traceback.extract_tb(link.__traceback__) if f.filename == str(path)]
-        source, node = getattr(link, "src", None), getattr(link, "node", None)
-        if source and getattr(node, "lineno", None):  # Triton counts from the kernel's def
+        source: str | None = getattr(link, "src", None)
+        node: Any = getattr(link, "node", None)
+        if source and hasattr(node, "lineno"):  # Triton counts from the kernel's def
             if (at := text.find(source)) >= 0:
                 line = text[:at].count("\n") + node.lineno
         elif frames:
@@ -176,7 +185,8 @@ def locate(exc: BaseException, path: Path) -> tuple[str, int | None]:
         said = getattr(link, "error_message", None) if node is not None else str(link)
         if said:
             message, kind = said.strip().splitlines()[-1], type(link).__name__
-            if wrapped := re.fullmatch(r"(\w+)\(([\"'])(.*)\2,?\)", message):  # Triton keeps the cause as its repr
+            # Triton keeps the cause as its repr
+            if wrapped := re.fullmatch(r"(\w+)\(([\"'])(.*)\2,?\)", message):
                 kind, message = wrapped[1], wrapped[3]
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return f"{kind}: {message}" if message else kind, line
@@ -191,7 +201,7 @@ def main() -> None:
         message, line = locate(exc, folder / "kernel.py")
         answer = {"error": message, "line": line}
     (folder / "answer.tmp").write_text(json.dumps(answer))
-    os.replace(folder / "answer.tmp", folder / "answer.json")
+    (folder / "answer.tmp").replace(folder / "answer.json")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from . import assembly
 from .process import ask
@@ -84,7 +85,12 @@ def compile_source(
 
     Answers are kept in `cache` under a hash of the source, the request and Triton's version.
     """
-    request = {"entry": entry, "target": TARGETS[target].triton, "shape": shape, "dtype": dtype}
+    request: dict[str, Any] = {
+        "entry": entry,
+        "target": TARGETS[target].triton,
+        "shape": shape,
+        "dtype": dtype,
+    }
     key = hashlib.sha256(json.dumps([source, request, version("triton")]).encode()).hexdigest()[:24]
     kept = cache / f"{key}.json"
     if kept.exists():
@@ -95,4 +101,7 @@ def compile_source(
         aside = kept.with_suffix(f".{os.getpid()}")
         aside.write_text(json.dumps(answer))
         aside.replace(kept)
-    return [Compiled(target=target, **{k: v for k, v in one.items() if k != "resources"}, **one["resources"]) for one in answer["kernels"]]
+    return [
+        Compiled(target=target, **{k: v for k, v in one.items() if k != "resources"}, **one["resources"])
+        for one in answer["kernels"]
+    ]

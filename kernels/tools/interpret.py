@@ -39,7 +39,11 @@ def cases(shape: tuple[int, int], dtype: str) -> list[dict]:
     ]
 
 
-def interpret_source(source: str, entry: str, shape: tuple[int, int], dtype: str, seed: int, timeout: float = 60) -> list[Check]:
+def interpret_source(
+    source: str, entry: str, shape: tuple[int, int], dtype: str, seed: int, timeout: float = 60
+) -> list[Check]:
     """Run `entry(x)` and its gradient on random inputs drawn from `seed`; KernelError points at the line."""
-    answer = ask("interpret", source, timeout, interpret=True, entry=entry, cases=cases(shape, dtype), seed=seed)
+    answer = ask(
+        "interpret", source, timeout, interpret=True, entry=entry, cases=cases(shape, dtype), seed=seed
+    )
     return [Check(**{k: v for k, v in row.items() if k != "plant"}) for row in answer["cases"]]

@@ -43,9 +43,13 @@ def ask(task: str, source: str, timeout: float, interpret: bool = False, **reque
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
-            raise KernelError(f"The kernel did not finish within {timeout:.0f} s and was stopped; look for a loop that never ends.") from None
+            raise KernelError(
+                f"The kernel did not finish within {timeout:.0f} s and was stopped; "
+                "look for a loop that never ends."
+            ) from None
         if not answer.exists():
-            cause = f"signal {-child.returncode}" if child.returncode < 0 else (errors.strip().splitlines() or ["no message"])[-1]
+            said = errors.strip().splitlines() or [f"exit code {child.returncode}"]
+            cause = said[-1] if child.returncode >= 0 else f"signal {-child.returncode}"
             raise KernelError(f"The process that ran the kernel ended early ({cause}).")
         reply = json.loads(answer.read_text())
     if "error" in reply:
