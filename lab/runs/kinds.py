@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lab.runs.context import Context
 
 #: kind -> "module:function"
-KINDS: dict[str, str] = {"train": "lab.train.loop:work"}
+KINDS: dict[str, str] = {"train": "lab.train.loop:work", "eval": "lab.evals.work:work"}
 
 
 def entry(kind: str) -> str:
