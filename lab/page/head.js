@@ -1,9 +1,10 @@
 // Runs in the head of every notebook the lab serves, before marimo starts.
-// The shell opens a notebook with ?theme=system&lab=<light|dark> and later posts {lab: "theme", theme}.
+// The shell opens a notebook with ?theme=system&lab=<light|dark> and later posts {lab: "theme", theme};
+// a shared file sets window.labTheme and posts the same to itself.
 // marimo follows the system's colour scheme through matchMedia, so answering that one question
 // for it makes a live switch reach marimo, plotly and every widget at once.
 (() => {
-  const asked = new URLSearchParams(location.search).get("lab");
+  const asked = new URLSearchParams(location.search).get("lab") ?? window.labTheme;
   if (asked !== "light" && asked !== "dark") return;
   const real = window.matchMedia.bind(window);
   const scheme = new EventTarget();

@@ -25,10 +25,10 @@ def options() -> list[dict[str, Any]]:
 
 
 def model_picker(mo: Any, default: str = "pocket") -> Any:
-    """The shared model control; `?model=` in the address overrides `default`.
+    """The shared model control; `?model=` in the address, or `-- --model x` after marimo's command, overrides `default`.
 
     The shell passes the model chosen last, so that one model goes through every layer."""
-    asked = mo.query_params().get("model")
+    asked = mo.query_params().get("model") or mo.cli_args().get("model")
     return mo.ui.anywidget(ModelPicker(options(), str(asked or default), refresh=options))
 
 

@@ -1,0 +1,77 @@
+"""Shared by all tests: two threads, run directories of their own, a real chromium."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+# before torch is imported anywhere; child processes inherit them
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "2")
+_RUNS = tempfile.mkdtemp(prefix="lab-runs-")
+os.environ["LAB_RUNS"] = _RUNS
+
+import pytest  # noqa: E402
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+SHOTS = ROOT / "build" / "screenshots"
+CHROMIUM_FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Quick tests first, those that execute notebooks next, those that drive the browser last."""
+
+    def slowness(item: pytest.Item) -> int:
+        if item.get_closest_marker("browser"):
+            return 2
+        return 1 if item.path.name == "test_notebooks.py" else 0
+
+    items.sort(key=slowness)
+
+
+def pytest_sessionfinish() -> None:
+    shutil.rmtree(_RUNS, ignore_errors=True)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
+    """A failing test that has pages open leaves their pictures in build/screenshots."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    context = getattr(item, "funcargs", {}).get("context")
+    if report.when == "call" and report.failed and isinstance(context, BrowserContext):
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        for i, page in enumerate(context.pages):
+            page.screenshot(path=SHOTS / f"{item.name.replace('/', '-')}-{i}.png")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One chromium for the whole session."""
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.fail("The browser tests need chromium: apt-get install chromium", pytrace=False)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A fresh profile: nothing cached, 1400 x 900, 20 s of patience."""
+    fresh = browser.new_context(viewport={"width": 1400, "height": 900})
+    fresh.set_default_timeout(20_000)
+    yield fresh
+    fresh.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Page:
+    """One tab."""
+    return context.new_page()
