@@ -6,11 +6,19 @@ import threading
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from widgets.assets import css, esm
+from widgets.attention import Attention
+from widgets.bars import Bars
 from widgets.curves import MIDDLE, TAIL, Curves
 from widgets.heatmap import Heatmap
+from widgets.numbers import plain
+from widgets.roofline import Roofline
+from widgets.scrubber import Scrubber
+from widgets.table import Table
+from widgets.tokens import Tokens
 
 
 def test_assets_join_base_and_own():
@@ -80,6 +88,70 @@ def test_curves_append_from_many_threads():
 
 
 def test_state_is_json_and_bytes():
-    for widget in (Heatmap([[1.0, float("nan")]]), Curves(panels=PANELS, rows=[{"step": 1, "loss": 2.0}])):
+    nan = float("nan")
+    for widget in (
+        Heatmap([[1.0, nan]]),
+        Curves(panels=PANELS, rows=[{"step": 1, "loss": 2.0}]),
+        Tokens([{"label": "a", "pieces": ["x"], "values": [nan]}]),
+        Bars([["a", nan]]),
+        Attention(np.ones((1, 1, 1)), ["x"]),
+        Table([{"a": nan}]),
+        Roofline([], [{"label": "a", "intensity": 1, "flops_per_s": np.float32(2)}]),
+        Scrubber(np.arange(3)),
+    ):
         state = {k: v for k, v in widget.get_state().items() if k != "layout" and not isinstance(v, bytes | memoryview)}
         json.dumps(state, allow_nan=False)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)))
+def test_plain_is_json_and_keeps_all_but_what_json_cannot_say(value):
+    text = json.dumps(plain(value), allow_nan=False)
+    if "NaN" not in (said := json.dumps(value)) and "Infinity" not in said:
+        assert json.loads(text) == json.loads(said)
+
+
+def test_plain_takes_numpy():
+    assert plain({1: np.float32(0.5), "a": np.array([1.0, np.nan]), "b": (np.int64(3), np.bool_(True))}) == {
+        "1": 0.5,
+        "a": [1.0, None],
+        "b": [3, True],
+    }
+
+
+def test_attention_keeps_the_head_and_refuses_other_shapes():
+    rng = np.random.default_rng(0)
+    pattern = rng.dirichlet(np.ones(5), (4, 5))
+    attention = Attention(pattern, list("abcde"), selected=3, query=4)
+    np.testing.assert_allclose(np.frombuffer(attention.data, "<f2").reshape(attention.shape), pattern, rtol=1e-3, atol=1e-7)
+    attention.update(pattern[:2, :3, :3], list("abc"))
+    assert (attention.selected, attention.query, attention.labels) == (1, None, ["0", "1"])
+    with pytest.raises(ValueError, match="over 3 tokens"):
+        attention.update(pattern)
+
+
+def test_table_guesses_columns_and_refuses_unknown_kinds():
+    table = Table([{"name": "a", "calls": 1, "ok": True}, {"name": "b", "calls": np.nan, "ok": False}])
+    assert [(one["key"], one["kind"]) for one in table.columns] == [("name", "text"), ("calls", "num"), ("ok", "text")]
+    assert table.rows[1]["calls"] is None
+    with pytest.raises(ValueError, match="known are text, num, bar, mono"):
+        Table([], [{"key": "a", "kind": "pie"}])
+
+
+def test_roofline_refuses_what_has_no_place_on_log_axes():
+    with pytest.raises(ValueError, match="positive"):
+        Roofline([{"name": "a", "flops_per_s": 0, "bytes_per_s": 1}])
+    with pytest.raises(ValueError, match="'idle'"):
+        Roofline([], [{"label": "idle", "intensity": 1, "flops_per_s": 0}])
+
+
+def test_scrubber_starts_at_the_last_step():
+    assert Scrubber([0, 10, 20]).value == 20
+    assert Scrubber([]).value is None
+    with pytest.raises(ValueError, match="not one of"):
+        Scrubber([0, 10], 5)
+
+
+def test_bars_take_pairs_of_any_kind():
+    bars = Bars({" a": np.float32(0.5)}.items())
+    bars.update([("b", 1)], compare=[(" a", 0.5)])
+    assert (bars.rows, bars.compare) == ([["b", 1.0]], [[" a", 0.5]])

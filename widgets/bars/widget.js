@@ -16,7 +16,7 @@ function render({ model, el, signal }) {
       h("table.bars", {}, h("tbody", {}, all.map(([label, v]) => h("tr", { title: `${label}: ${compare ? `${before} ${was.get(label) ?? "–"}, ${after} ` : ""}${v ?? "–"} ${unit}` },
         h("td.mono", {}, lab.visible(label)),
         h("td.where", {}, bar("", v), compare ? bar(".was", was.get(label)) : null),
-        h("td.num", {}, figure(v), compare ? h("small", {}, figure(was.get(label))) : null))))));
+        h("td.num", {}, compare ? h("small", {}, `${figure(was.get(label))} → `) : null, figure(v)))))));
   }
 
   ui.watch(model, ["rows", "compare", "unit", "title", "names", "vmax"], build);

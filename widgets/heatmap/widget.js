@@ -93,7 +93,8 @@ function render({ model, el, signal }) {
       ctx.moveTo(geo.left + d, bottom);
       ctx.lineTo(geo.left + d + (bottom - geo.top), geo.top);
     }
-    ctx.strokeStyle = tokens.line;
+    ctx.strokeStyle = tokens.faint;
+    ctx.globalAlpha = 0.45;
     ctx.lineWidth = 1;
     ctx.stroke();
     ctx.restore();

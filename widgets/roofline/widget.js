@@ -64,6 +64,7 @@ function render({ model, el, signal }) {
     ctx.font = `12.5px ${tokens.sans}`;
     ctx.fillStyle = tokens.ink;
     points.forEach((p) => name(ctx, p, taken));
+    ceilings.forEach((c, i) => slope(ctx, tokens, c, i, taken));
     legend.replaceChildren(...(groups.length > 1 || groups[0] ? groups.map((g, i) => h("span", {}, lab.swatch(i, tokens[lab.HUES[i % lab.HUES.length]]), g || "other")) : []));
     drawOver();
   }
@@ -82,17 +83,31 @@ function render({ model, el, signal }) {
     const flat = `${c.name}, ${per(c.flops_per_s)}`, fy = Y(c.flops_per_s) - 4, fw = ctx.measureText(flat).width;
     const box = [scale.width - RIGHT - fw, fy - 14, scale.width - RIGHT, fy];
     if (!taken.some((o) => crosses(o, box))) { ctx.fillText(flat, scale.width - RIGHT, fy); taken.push(box); }
-    // the slope is named along itself, once for every bandwidth
-    if (ceilings.findIndex((other) => other.bytes_per_s === c.bytes_per_s) !== i || ridge <= x0) return;
     const ax = X(x0), ay = Y(reach(c, x0)), bx = X(x), by = Y(reach(c, x));
-    const slope = `${num(c.bytes_per_s)}B/s`.replace(/([kMGTPE]?)B/, " $1B"), room = Math.hypot(bx - ax, by - ay);
-    if (room < ctx.measureText(slope).width + 20) return;
-    ctx.save();
-    ctx.translate(ax + (bx - ax) * 0.12, ay + (by - ay) * 0.12);
-    ctx.rotate(Math.atan2(by - ay, bx - ax));
-    ctx.textAlign = "left";
-    ctx.fillText(slope, 0, -4);
-    ctx.restore();
+    for (let at = 0; at <= 1; at += 0.02) { const px = ax + (bx - ax) * at, py = ay + (by - ay) * at; taken.push([px - 3, py - 3, px + 3, py + 3]); }
+  }
+
+  /** Names a bandwidth along its slope, once, where no point's name is in the way. */
+  function slope(ctx, tokens, c, i, taken) {
+    const { X, Y, x0, x1 } = scale, x = Math.min(x1, c.flops_per_s / c.bytes_per_s);
+    if (ceilings.findIndex((other) => other.bytes_per_s === c.bytes_per_s) !== i || x <= x0) return;
+    ctx.font = `12px ${tokens.sans}`;
+    ctx.fillStyle = tokens.soft;
+    ctx.textBaseline = "bottom";
+    const ax = X(x0), ay = Y(reach(c, x0)), bx = X(x), by = Y(reach(c, x));
+    const text = `${num(c.bytes_per_s)}B/s`.replace(/([kMGTPE]?)B/, " $1B"), room = Math.hypot(bx - ax, by - ay), w = ctx.measureText(text).width;
+    const ux = (bx - ax) / room, uy = (by - ay) / room; // along the slope; (uy, -ux) points up from it
+    for (let from = 14; from + w < room - 6; from += 12) {
+      const spots = [0, 0.25, 0.5, 0.75, 1].map((k) => [ax + ux * (from + k * w) + uy * 11, ay + uy * (from + k * w) - ux * 11]);
+      if (spots.some(([px, py]) => taken.some((o) => crosses(o, [px - 5, py - 5, px + 5, py + 5])))) continue;
+      ctx.save();
+      ctx.translate(ax + ux * from, ay + uy * from);
+      ctx.rotate(Math.atan2(by - ay, bx - ax));
+      ctx.textAlign = "left";
+      ctx.fillText(text, 0, -4);
+      ctx.restore();
+      return;
+    }
   }
 
   const crosses = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
@@ -100,7 +115,7 @@ function render({ model, el, signal }) {
   /** Writes a point's name where nothing else is; a name that fits nowhere is left to the hover. */
   function name(ctx, p, taken) {
     const x = scale.X(p.intensity), y = scale.Y(p.flops_per_s), w = ctx.measureText(p.label).width;
-    for (const [dx, dy] of [[10, -7], [-10 - w, -7], [-w / 2, -23], [-w / 2, 9], [8, -21], [8, 7]]) {
+    for (const [dx, dy] of [[10, -7], [10, -4], [10, -11], [-10 - w, -7], [-w / 2, -23], [-w / 2, 9], [8, -21], [8, 7]]) {
       const box = [x + dx, y + dy, x + dx + w, y + dy + 14];
       if (box[0] < LEFT || box[2] > scale.width || box[1] < 0 || box[3] > scale.height - BOTTOM || taken.some((o) => crosses(o, box))) continue;
       ctx.textAlign = "left";

@@ -36,7 +36,7 @@ class Table(anywidget.AnyWidget):
         self,
         rows: Sequence[Mapping[str, Any]],
         columns: Sequence[Mapping[str, Any]] | None = None,
-        page: int = 50,
+        page: int = 15,
         selected: Sequence[Any] = (),
         sort: Sequence[str] = (),
         name: str = "table",
