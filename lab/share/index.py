@@ -29,7 +29,7 @@ h1 i{width:24px;height:24px;border-radius:50%;border:5px solid var(--interp);bor
 .lead{color:var(--soft);max-width:64ch;margin:0 0 30px;font-size:16px}
 h2{font-size:13px;color:var(--soft);margin:26px 0 2px;display:flex;gap:8px;align-items:center}
 h2 b{width:8px;height:8px;border-radius:50%;background:var(--c)}
-a{display:flex;gap:20px;align-items:baseline;justify-content:space-between;padding:11px 12px;margin:0 -12px;border-radius:8px;color:inherit;text-decoration:none;border-bottom:1px solid var(--line)}
+a{display:flex;gap:20px;align-items:baseline;justify-content:space-between;padding:11px 12px;margin:0 -12px;color:inherit;text-decoration:none;border-top:1px solid var(--line)}
 a:hover,a:focus-visible{background:var(--hover)}a:focus-visible{outline:2px solid var(--ink);outline-offset:-2px}
 a strong{display:block;font-weight:700}a em{font-style:normal;color:var(--soft);font-size:14px}
 a small{color:var(--soft);white-space:nowrap;font-size:13px}

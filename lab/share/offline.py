@@ -19,10 +19,9 @@ from pathlib import Path
 
 import marimo
 
-from lab import paths
 from lab.errors import LabError
+from lab.page import style
 
-HEAD = paths.ROOT / "lab" / "page" / "head.js"
 ASSETS = Path(marimo.__file__).parent / "_static" / "assets"
 
 # Chunks behind a dynamic import and the text in a page that calls for them; None: never in a read-only page.
@@ -116,7 +115,7 @@ document.getElementById('lab-theme').onclick = () => {
 </script>
 """
 
-# the first thing in the page: lab/page/head.js answers marimo's question for the colour scheme with labTheme
+# before lab/page/head.js, which answers marimo's question for the colour scheme with labTheme
 THEME = "var labTheme = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';"
 
 
@@ -140,7 +139,7 @@ def inline(html: str, title: str, note: str) -> str:
         raise _changed("the exported page does not say its theme")
     html = re.sub(r"<head>", lambda _: (
         f'<head>\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n<link rel="icon" href="{ICON}">'
-        f"<script>{THEME}\n{HEAD.read_text()}</script>"
+        f"<script>{THEME}</script>{style.head()}"
     ), html, count=1)
     html = html.replace('<div id="root"></div>', BANNER.replace("NOTE", escape(note)) + '<div id="root"></div>', 1)
     tail = (
