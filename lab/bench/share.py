@@ -3,13 +3,15 @@
 import tempfile
 from pathlib import Path
 
-from lab import paths, records, share
+from lab import paths, records
 from lab.bench import bench
 
 
 @bench("share")
 def share_bytes() -> None:
     """Every notebook as a shared page; a row each, and the largest without a suffix."""
+    from lab import share  # here: the list of benchmarks must load where marimo is not installed
+
     sizes: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder:
         for notebook in sorted(paths.NOTEBOOKS.rglob("*.py")):
