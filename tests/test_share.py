@@ -124,9 +124,9 @@ def test_page_follows_the_viewer_and_turns(shared: Path, browser) -> None:
             page = context.new_page()
             page.goto(shared.as_uri())
             page.get_by_text("count 3").wait_for()
-            assert page.evaluate("document.body.classList.contains('dark')") == (scheme == "dark")
+            page.locator(f"body.{scheme}").wait_for()
             page.get_by_role("button", name="Switch between dark and light").click()
-            assert page.evaluate("document.body.classList.contains('dark')") == (other == "dark")
+            page.locator(f"body.{other}").wait_for()
 
 
 @pytest.mark.browser
