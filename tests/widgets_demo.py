@@ -57,6 +57,14 @@ def _(heat, json, mo):
 
 
 @app.cell
+def _(heat, mo, np):
+    def fill(_):
+        heat.widget.update(np.nan_to_num(heat.widget.values, nan=0.5))
+
+    mo.ui.button(label="fill the map", on_click=fill)
+    return
+
+@app.cell
 def _(Heatmap, mo, np):
     wide = mo.ui.anywidget(
         Heatmap(np.random.default_rng(1).normal(0, 1, (12, 64)), [f"L{i}" for i in range(12)],
@@ -92,12 +100,36 @@ def _(mo, np):
             rows=rows("a", 1500, 150) + rows("b", 900, 320), smoothing=0.6)
     )
     curves
-    return (curves,)
+    return Curves, curves
 
 
 @app.cell
 def _(curves, json, mo):
     mo.md(f"<div id='curves-state'>{json.dumps([curves.widget.cursor, curves.widget.hidden, curves.widget.log])}</div>")
+    return
+
+
+@app.cell
+def _(Curves, mo):
+    live = mo.ui.anywidget(Curves(panels=[{"key": "loss", "title": "Loss", "unit": "nats/token"}, {"key": "lr", "title": "Learning rate"}]))
+    live
+    return (live,)
+
+
+@app.cell
+def _(live, mo, threading, time):
+    def feed():
+        for start in range(0, 1000, 20):
+            live.widget.append([{"step": s, "loss": 5 / (1 + s / 50), "lr": 3e-4} for s in range(start, start + 20)])
+            time.sleep(0.02)
+
+    mo.ui.button(label="start the thread", on_click=lambda _: threading.Thread(target=feed, daemon=True).start())
+    return
+
+
+@app.cell
+def _(live, mo):
+    mo.md(f"<div id='live-rows'>{len(live.widget.data)}</div>")
     return
 
 

@@ -44,7 +44,7 @@ const lab = (() => {
   /** Mounts a widget root in el. Returns {root, signal, colours(), onPaint(fn), repaint(), dispose()}. */
   function mount(el, name, signal) {
     const ended = new AbortController();
-    const root = h(`div.lw.lw-${name}`);
+    const root = h(`div.lw.lw-${name}`, { "data-lm-suppress-shortcuts": "true" }); // or JupyterLab takes the keys
     const painters = [];
     let tokens = null;
     let queued = false;

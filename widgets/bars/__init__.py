@@ -17,8 +17,8 @@ class Bars(anywidget.AnyWidget):
     _esm = esm("bars")
     _css = css("bars")
 
-    rows = t.List().tag(sync=True)
-    compare = t.List(None, allow_none=True).tag(sync=True)
+    rows = t.List(t.Any()).tag(sync=True)
+    compare = t.List(t.Any()).tag(sync=True)
     unit = t.Unicode().tag(sync=True)
     title = t.Unicode().tag(sync=True)
     names = t.List(t.Unicode()).tag(sync=True)
@@ -28,7 +28,7 @@ class Bars(anywidget.AnyWidget):
         self,
         rows: Iterable[Any],
         unit: str = "probability",
-        compare: Iterable[Any] | None = None,
+        compare: Iterable[Any] = (),
         title: str = "",
         names: tuple[str, str] = ("before", "after"),
         vmax: float | None = None,
@@ -36,18 +36,18 @@ class Bars(anywidget.AnyWidget):
         super().__init__(
             rows=_pairs(rows),
             unit=unit,
-            compare=None if compare is None else _pairs(compare),
+            compare=_pairs(compare),
             title=title,
             names=list(names),
             vmax=vmax,
         )
 
-    def update(self, rows: Iterable[Any], compare: Iterable[Any] | None = None) -> None:
+    def update(self, rows: Iterable[Any], compare: Iterable[Any] = ()) -> None:
         """Shows other values."""
         with self.hold_sync():
             self.rows = _pairs(rows)
-            self.compare = None if compare is None else _pairs(compare)
+            self.compare = _pairs(compare)
 
 
-def _pairs(rows: Iterable[Any]) -> list[list[Any]]:
+def _pairs(rows: Iterable[Any]) -> list[Any]:
     return [[str(label), plain(float(value))] for label, value in rows]

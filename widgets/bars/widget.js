@@ -6,7 +6,7 @@ function render({ model, el, signal }) {
   const figure = (v) => (v === null || v === undefined ? "–" : Math.abs(v) < 1 ? v.toFixed(3).replace("-", "−") : num(v));
 
   function build() {
-    const rows = model.get("rows"), compare = model.get("compare"), [before, after] = model.get("names"), unit = model.get("unit");
+    const rows = model.get("rows"), compare = model.get("compare").length ? model.get("compare") : null, [before, after] = model.get("names"), unit = model.get("unit");
     const was = new Map(compare ?? []), all = [...rows, ...(compare ?? []).filter(([label]) => !rows.some(([l]) => l === label)).map(([label]) => [label, null])];
     const most = model.get("vmax") ?? Math.max(1e-12, ...[...rows, ...(compare ?? [])].map(([, v]) => Math.abs(v ?? 0)));
     const bar = (cls, v) => h(`div.bar${cls}`, { style: { "--c": v < 0 ? "var(--neg)" : "var(--pos)", width: `${Math.min(100, (100 * Math.abs(v ?? 0)) / most)}%`, visibility: v === null || v === undefined ? "hidden" : null } });

@@ -27,8 +27,8 @@ class Table(anywidget.AnyWidget):
     rows = t.List(t.Dict()).tag(sync=True)
     columns = t.List(t.Dict()).tag(sync=True)
     page = t.Int().tag(sync=True)
-    selected = t.List().tag(sync=True)
-    sort = t.List().tag(sync=True)
+    selected = t.List(t.Any()).tag(sync=True)
+    sort = t.List(t.Unicode()).tag(sync=True)
     filter = t.Unicode().tag(sync=True)
     name = t.Unicode().tag(sync=True)
 
