@@ -1,6 +1,8 @@
 """Helpers for tests in a real chromium: a browser, a free port, and the lab served on it."""
 
+import atexit
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -14,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Playwright, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = [
@@ -24,22 +26,29 @@ FLAGS = [
 
 
 def chromium() -> str:
-    """Path of an installed chromium; the test is skipped where there is none (CI installs it)."""
+    """Path of an installed chromium; without one the browser tests fail, they are not skipped."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if found := shutil.which(name):
             return found
-    pytest.skip("no chromium here")
+    pytest.fail("The browser tests need chromium: apt-get install chromium", pytrace=False)
+
+
+@functools.cache
+def driver() -> Playwright:
+    """Playwright itself, once a process: its synchronous interface cannot be started twice in one thread."""
+    started = sync_playwright().start()
+    atexit.register(started.stop)
+    return started
 
 
 @contextlib.contextmanager
 def browser() -> Iterator[Browser]:
     """A fresh chromium (nothing cached), closed at the end."""
-    with sync_playwright() as p:
-        b = p.chromium.launch(executable_path=chromium(), args=FLAGS)
-        try:
-            yield b
-        finally:
-            b.close()
+    b = driver().chromium.launch(executable_path=chromium(), args=FLAGS)
+    try:
+        yield b
+    finally:
+        b.close()
 
 
 def free_port() -> int:

@@ -13,14 +13,11 @@ _RUNS = tempfile.mkdtemp(prefix="lab-runs-")
 os.environ["LAB_RUNS"] = _RUNS
 
 import pytest  # noqa: E402
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright  # noqa: E402
+from browser import browser as chromium_started  # noqa: E402
+from playwright.sync_api import Browser, BrowserContext, Page  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOTS = ROOT / "build" / "screenshots"
-CHROMIUM_FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,23 +40,21 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
     """A failing test that has pages open leaves their pictures in build/screenshots."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
-    context = getattr(item, "funcargs", {}).get("context")
-    if report.when == "call" and report.failed and isinstance(context, BrowserContext):
-        SHOTS.mkdir(parents=True, exist_ok=True)
-        for i, page in enumerate(context.pages):
-            page.screenshot(path=SHOTS / f"{item.name.replace('/', '-')}-{i}.png")
+    if report.when != "call" or not report.failed:
+        return
+    used = getattr(item, "funcargs", {}).values()
+    pages = [u for u in used if isinstance(u, Page)]
+    pages += [p for u in used if isinstance(u, BrowserContext) for p in u.pages if p not in pages]
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    for i, page in enumerate(pages):
+        page.screenshot(path=SHOTS / f"{item.name.replace('/', '-')}-{i}.png")
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One chromium for the whole session."""
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if executable is None:
-        pytest.fail("The browser tests need chromium: apt-get install chromium", pytrace=False)
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_FLAGS)
-        yield chromium
-        chromium.close()
+    with chromium_started() as started:
+        yield started
 
 
 @pytest.fixture

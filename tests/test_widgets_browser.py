@@ -3,55 +3,30 @@ a bare page, which is how Jupyter and an exported file hold them."""
 
 import base64
 import json
-import os
-import shutil
-import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import browser, notebook
 
 from widgets.assets import css, esm
 from widgets.curves import Curves
 from widgets.heatmap import Heatmap
 
 pytestmark = pytest.mark.browser
-sync_api = pytest.importorskip("playwright.sync_api")
-ROOT = Path(__file__).resolve().parent.parent
-FLAGS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync"
 
 
 @pytest.fixture(scope="module")
 def chromium():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS.split())
-        yield browser
-        browser.close()
+    with browser() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = tmp_path_factory.mktemp("widgets") / "server.log"
-    command = [sys.executable, "-m", "marimo", "run", "tests/widgets_demo.py", "--headless", "--no-token", "--port", str(port)]
-    with log.open("w") as out:
-        server = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=out, stderr=out)
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.1)
-    else:
-        pytest.fail(f"marimo did not start: {log.read_text()}")
-    yield f"http://127.0.0.1:{port}/?theme=system"
-    server.terminate()
-    server.wait(10)
+def address():
+    with notebook("tests/widgets_demo.py") as url:
+        yield url + "?theme=system"
 
 
 @pytest.fixture(scope="module")
