@@ -251,7 +251,7 @@ def _bytes(dims: list, types: list) -> float:
 
 def _shapes(dims: list) -> str | None:
     told = [" x ".join(map(str, d)) for d in dims if d and all(isinstance(n, int) for n in d)]
-    return ", ".join(told[:3]) or None
+    return ", ".join(told[:2]) or None
 
 
 def _memory(rows: list[dict[str, Any]], origin: float) -> pl.DataFrame:
