@@ -19,7 +19,11 @@ COLUMNS = (
 
 def _with_table() -> str:
     """The shared code, the table widget as a function, then the timeline that draws one under itself."""
-    table = (HERE / "table" / "widget.js").read_text("utf-8").replace("export default { render };", "return render;")
+    table = (
+        (HERE / "table" / "widget.js")
+        .read_text("utf-8")
+        .replace("export default { render };", "return render;")
+    )
     shared, _, own = esm("timeline").partition("// timeline\n")
     return f"{shared}\nconst drawTable = (() => {{\n{table}\n}})();\n{own}"
 
