@@ -282,6 +282,8 @@ def test_scrubber(page):
     widget.get_by_role("button", name="Play").click()
     said(page, "scrubber-state", 2000)
     widget.get_by_role("button", name="Play").wait_for()  # it stops by itself
+    page.get_by_role("button", name="one more checkpoint").click()
+    said(page, "scrubber-state", 2100)  # it stood at the end, so it follows
 
 
 def test_theme_follows_live_and_nothing_overflows(page):

@@ -1,4 +1,5 @@
 const LABEL = 12.5; // px of axis labels
+const MANY = 20000; // cells drawn one by one at most
 
 function render({ model, el, signal }) {
   const { h, num, plain } = lab;
@@ -71,17 +72,36 @@ function render({ model, el, signal }) {
     const lines = geo.w >= 7 && geo.t >= 6;
     ctx.strokeStyle = tokens.line;
     ctx.lineWidth = 0.5;
-    const blank = new Path2D();
-    let blanks = 0;
-    for (let r = 0; r < rows; r++) for (let c = 0; c < cols; c++) {
-      const v = value(r, c), [x, y, w, t] = box(r, c);
-      if (Number.isNaN(v)) { blank.rect(x, y, w, t); blanks++; } else { ctx.fillStyle = colour(v); ctx.fillRect(x, y, w, t); }
-      if (lines) ctx.strokeRect(x, y, w, t);
+    if (rows * cols > MANY) pixels(ctx, colour);
+    else {
+      const blank = new Path2D();
+      let blanks = 0;
+      for (let r = 0; r < rows; r++) for (let c = 0; c < cols; c++) {
+        const v = value(r, c), [x, y, w, t] = box(r, c);
+        if (Number.isNaN(v)) { blank.rect(x, y, w, t); blanks++; } else { ctx.fillStyle = colour(v); ctx.fillRect(x, y, w, t); }
+        if (lines) ctx.strokeRect(x, y, w, t);
+      }
+      if (blanks) hatch(ctx, blank, tokens);
     }
-    if (blanks) hatch(ctx, blank, tokens);
     axes(ctx, tokens);
     drawLegend(tokens, colour);
     drawOver();
+  }
+
+  /** One image pixel a cell, stretched: for maps whose cells are too many to draw one by one. */
+  function pixels(ctx, colour) {
+    const small = new OffscreenCanvas(cols, rows), image = new ImageData(cols, rows), known = new Map();
+    for (let r = 0; r < rows; r++) for (let c = 0; c < cols; c++) {
+      const v = value(r, c);
+      if (Number.isNaN(v)) continue;
+      const text = colour(v);
+      if (!known.has(text)) known.set(text, text.match(/\d+/g).map(Number));
+      const [red, green, blue] = known.get(text), at = 4 * ((rows - 1 - r) * cols + c);
+      image.data[at] = red; image.data[at + 1] = green; image.data[at + 2] = blue; image.data[at + 3] = 255;
+    }
+    small.getContext("2d").putImageData(image, 0, 0);
+    ctx.imageSmoothingEnabled = false;
+    ctx.drawImage(small, geo.left, geo.top, cols * geo.w, rows * geo.t);
   }
 
   function hatch(ctx, path, tokens) {

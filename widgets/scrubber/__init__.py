@@ -9,7 +9,11 @@ from widgets.assets import css, esm
 
 
 class Scrubber(anywidget.AnyWidget):
-    """`steps` in rising order, `value` the one chosen, `labels` a text for each (a loss, say)."""
+    """`steps` in rising order, `value` the one chosen, `labels` a text for each (a loss, say).
+
+    `steps` may grow. While the handle stands at the end it follows, so that what depends on `value` keeps up with
+    a run that is still going.
+    """
 
     _esm = esm("scrubber")
     _css = css("scrubber")
@@ -21,7 +25,7 @@ class Scrubber(anywidget.AnyWidget):
 
     def __init__(
         self,
-        steps: Sequence[int],
+        steps: Sequence[int] = (),
         value: int | None = None,
         labels: Sequence[str] | None = None,
         title: str = "step",

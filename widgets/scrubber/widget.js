@@ -73,6 +73,12 @@ function render({ model, el, signal }) {
   slider.addEventListener("keydown", (event) => event.stopPropagation());
   ui.signal.addEventListener("abort", () => { stop(); clearTimeout(waiting); });
   face();
+  let end = steps().at(-1);
+  ui.watch(model, ["steps"], () => {
+    const last = steps().at(-1), follow = model.get("value") === null || (model.get("value") === end && last !== end);
+    end = last;
+    if (follow && last !== undefined && !timer) lab.save(model, "value", last);
+  });
   ui.watch(model, ["steps", "labels", "title", "value"], build);
   ui.onPaint(draw);
   return ui.dispose;
