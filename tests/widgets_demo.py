@@ -249,8 +249,9 @@ def _(mo):
     from widgets.scrubber import Scrubber
 
     scrub = mo.ui.anywidget(Scrubber(range(0, 2100, 100), 500, [f"loss {8 / (1 + i):.2f}" for i in range(21)]))
-    mo.vstack([scrub, mo.ui.button(label="one more checkpoint", on_click=lambda _: setattr(scrub.widget, "steps", [*range(0, 2200, 100)]))])
-    return (scrub,)
+    more = mo.ui.button(label="one more checkpoint", on_click=lambda _: setattr(scrub.widget, "steps", [*range(0, 2200, 100)]))
+    mo.vstack([scrub, more])
+    return more, scrub
 
 
 @app.cell
