@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "data"
 MODELS = DATA / "models"
 RECORDS = DATA / "records"
-NOTEBOOKS = ROOT / "notebooks"
+NOTEBOOKS = Path(os.environ.get("LAB_NOTEBOOKS", ROOT / "notebooks"))
 
 
 def cache() -> Path:

@@ -112,3 +112,34 @@ def notebook(path: Path | str, **env: str) -> Iterator[str]:
     ]
     with process(command, url, **env):
         yield url
+
+
+@contextlib.contextmanager
+def front_page(**env: str) -> Iterator[tuple[str, subprocess.Popen]]:
+    """`marimo run app.py`; yields its address and its process."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/"
+    command = [
+        sys.executable,
+        "-m",
+        "marimo",
+        "-q",
+        "run",
+        "app.py",
+        "--headless",
+        "--no-token",
+        "--port",
+        str(port),
+    ]
+    with process(command, url, **env) as child:
+        yield url, child
+
+
+@contextlib.contextmanager
+def served(*options: str, host: str = "127.0.0.1", **env: str) -> Iterator[str]:
+    """`python -m lab serve`: the whole lab on one port; yields its address."""
+    port = free_port()
+    url = f"http://{host}:{port}/"
+    command = [sys.executable, "-m", "lab", "serve", "--port", str(port), *options]
+    with process(command, url, **env):
+        yield url

@@ -45,4 +45,12 @@
     }
   });
   paint();
+  // Tell the shell when there is something to see; it shows the title until then.
+  const seen = () => document.querySelector(".marimo-cell .output-area")?.innerText.trim();
+  const watch = new MutationObserver(() => {
+    if (!seen()) return;
+    watch.disconnect();
+    window.parent.postMessage({ lab: "ready" }, "*");
+  });
+  watch.observe(document, { childList: true, subtree: true });
 })();

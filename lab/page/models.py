@@ -8,7 +8,9 @@ from lab.errors import LabError
 from lab.page.parts import count, problem
 from widgets.model_picker import ModelPicker
 
-_GROUPS = {"bundled": "Bundled", "cache": "Real", "run": "Runs"}
+
+def _group(name: str) -> str:
+    return "Runs" if name.startswith("run:") else "Bundled" if name.startswith("pocket") else "Real"
 
 
 def options() -> list[dict[str, Any]]:
@@ -17,8 +19,8 @@ def options() -> list[dict[str, Any]]:
 
     return [
         {
-            "name": info.name, "title": info.title, "ready": info.ready, "group": _GROUPS.get(info.where, "Real"),
-            "detail": f"{count(info.n_params)} parameters, {info.n_layers} layers, {info.d_model} wide",
+            "name": info.name, "title": info.title, "ready": info.ready, "group": _group(info.name),
+            "detail": f"{count(info.n_params)} parameters, {info.n_layers} layers, {info.d_model} wide; {info.where}",
         }
         for info in lab.models.available()
     ]  # fmt: skip
