@@ -1,6 +1,7 @@
 """Shared pages: one file, offline, whole; and plain words when they cannot be made."""
 
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,20 @@ def test_about_reads_title_question_and_model(tmp_path: Path) -> None:
     assert share.about(file) == share.About("Patching", "", "pocket")
     file.write_text("x = 1\n")
     assert share.about(file) == share.About("N", "", None)
+
+
+def test_no_room_leaves_nothing_half_written(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(LabError, match=r"page\.html cannot be written \(File too large\)"):
+            share._write(tmp_path / "page.html", "x" * 1_000_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LabError, match="cannot be written"):
+        share._write(tmp_path / "file" / "page.html", "x")
 
 
 @pytest.mark.browser

@@ -9,6 +9,7 @@ what computes rests at the values it had when it was exported. The notebook runs
 
 import argparse
 import ast
+import contextlib
 import os
 import re
 import subprocess
@@ -75,14 +76,22 @@ def export(
     html = _run(notebook, model)
     tell(0.85, "packing it into one file")
     page = inline(html, f"{says.title} · looplab", note(model or says.model))
-    dest.parent.mkdir(parents=True, exist_ok=True)
-    # renamed into place, so that a page is whole or absent
-    with tempfile.NamedTemporaryFile("w", dir=dest.parent, suffix=".part", delete=False) as aside:
-        aside.write(page)
-    Path(aside.name).chmod(0o644)
-    Path(aside.name).replace(dest)
+    _write(dest, page)
     tell(1.0, "done")
     return dest
+
+
+def _write(dest: Path, page: str) -> None:
+    """Write aside and rename into place, so that a page is whole or absent."""
+    aside = dest.with_name(f".{dest.name}.{os.getpid()}.part")
+    try:
+        dest.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_text(page, "utf-8")
+        aside.replace(dest)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise LabError(f"{dest} cannot be written ({error.strerror}): choose another folder or free some space.") from error
 
 
 def note(model: str | None, date: datetime | None = None) -> str:
@@ -112,7 +121,7 @@ def _run(notebook: Path, model: str | None) -> str:
             raise LabError(f"{notebook.name} did not finish in {TIMEOUT_S // 60} minutes: make its first result lighter.") from None
         if done.returncode:
             raise LabError(f"{notebook.name} cannot be shared: {_reason(done.stderr)}")
-        return out.read_text()
+        return out.read_text("utf-8")
 
 
 def _reason(stderr: str) -> str:
