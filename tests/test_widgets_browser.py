@@ -198,6 +198,7 @@ def test_tokens(page):
     assert widget.locator("[aria-selected=true]").count() == 2
     boxes.nth(0).focus()
     page.keyboard.press("ArrowRight")
+    assert "id 101" in widget.locator(".lw-tip").inner_text()
     page.keyboard.press("Enter")
     said(page, "tokens-selected", 1)
     page.keyboard.press("Escape")

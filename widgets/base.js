@@ -47,15 +47,21 @@ const lab = (() => {
     const root = h(`div.lw.lw-${name}`, { "data-lm-suppress-shortcuts": "true" }); // or JupyterLab takes the keys
     const painters = [];
     let tokens = null;
-    let queued = false;
+    let queued = false, ready = 0;
     const paint = () => {
       queued = false;
-      if (!ended.signal.aborted) for (const fn of painters) fn();
+      if (ended.signal.aborted) return;
+      const start = performance.now();
+      for (const fn of painters) fn();
+      // a slow drawing rests twice as long as it took, so that live data never takes the page over
+      ready = performance.now() + 2 * (performance.now() - start);
     };
     const repaint = () => {
       if (queued) return;
       queued = true;
-      requestAnimationFrame(paint);
+      const rest = ready - performance.now();
+      if (rest > 16) setTimeout(() => requestAnimationFrame(paint), rest);
+      else requestAnimationFrame(paint);
     };
     const follow = () => {
       const theme = themeOf(el);

@@ -143,10 +143,10 @@ function render({ model, el, signal }) {
     ctx.strokeStyle = colour;
     ctx.globalAlpha = alpha;
     ctx.lineWidth = thick;
-    ctx.lineJoin = "round";
     ctx.beginPath();
     // past a few points a pixel, each pixel column is drawn from its lowest to its highest value
     const dense = last - first > 3 * scale.width;
+    ctx.lineJoin = dense ? "bevel" : "round";
     let pen = false, column = null, lo = 0, hi = 0;
     const flush = () => { if (column !== null) { ctx.lineTo(column, lo); ctx.lineTo(column, hi); } };
     for (let i = first; i < last; i++) {
@@ -301,7 +301,7 @@ function render({ model, el, signal }) {
       const next = { ArrowLeft: i - far, ArrowRight: i + far, Home: 0, End: all.length - 1 }[event.key];
       if (event.key === "Escape") { lab.save(model, "cursor", null); zoom(null); }
       else if (next === undefined) return;
-      else lab.save(model, "cursor", all[Math.max(0, Math.min(all.length - 1, now === null ? all.length - 1 : next))]);
+      else lab.save(model, "cursor", all[Math.max(0, Math.min(all.length - 1, now === null && event.key !== "Home" ? all.length - 1 : next))]);
       event.preventDefault();
       event.stopPropagation();
     });

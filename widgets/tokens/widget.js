@@ -29,6 +29,12 @@ function render({ model, el, signal }) {
         onclick: () => { if (!String(getSelection())) choose(i); },
         onpointerenter: (event) => tip.show(event.clientX, event.clientY, about(row, i)),
         onpointerleave: () => tip.hide(),
+        onfocus: (event) => {
+          if (!event.target.matches(":focus-visible")) return;
+          const area = event.target.getBoundingClientRect();
+          tip.show(area.left, area.bottom - 8, about(row, i));
+        },
+        onblur: () => tip.hide(),
         onkeydown: (event) => keys(event, r, i),
       }, lab.visible(piece)));
       const parts = boxes[r].flatMap((box, i) => (/\n/.test(row.pieces[i]) ? [box, h("span.break")] : [box]));
