@@ -1,0 +1,118 @@
+"""Live views: a thread tails run directories and sets the traits of widgets; no cell runs again for it."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lab import jsonl
+from lab.errors import LabError
+from lab.page.parts import live
+from lab.runs import LIVE, Run
+from widgets.curves import Curves
+from widgets.run_monitor import RunMonitor
+from widgets.scrubber import Scrubber
+
+_POLL_S = 0.25  # while it runs
+_IDLE_S = 1.5  # after it ended: somebody may resume it, here or in a terminal
+
+
+class View:
+    """What is shown of one run; `update` reads what is new on the disk into the widgets."""
+
+    def __init__(
+        self, run: Run, curves: Curves, monitor: RunMonitor | None, scrubber: Scrubber | None
+    ) -> None:
+        self.run, self.curves, self.monitor, self.scrubber = run, curves, monitor, scrubber
+        self._prompt = prompt
+        self._tail = jsonl.Tail(run.path / "metrics.jsonl")
+        self._values: dict[str, Any] = {}
+        self._samples: list[dict[str, Any]] = []
+
+    def update(self) -> bool:
+        """Returns whether the run is still live."""
+        state = self.run.state  # before the rows: what ended has written everything
+        rows = self._tail.rows()
+        self.curves.append(rows, series=self.run.id)
+        if self.monitor is not None:
+            self._tell(self.monitor, state, rows)
+        if self.scrubber is not None:
+            marks = [checkpoint.step for checkpoint in self.run.checkpoints()]
+            if marks != self.scrubber.steps:
+                self.scrubber.steps = marks
+        return state in LIVE
+
+    def _tell(self, monitor: RunMonitor, state: str, rows: list[jsonl.Row]) -> None:
+        for row in rows:
+            self._values |= {k: v for k, v in row.items() if isinstance(v, (int, float)) and k != "time"}
+            if "sample" in row:
+                whole = row["sample"]
+                prompt = self._prompt if whole.startswith(self._prompt) else ""
+                shown = {"step": row["step"], "prompt": prompt, "text": whole[len(prompt) :]}
+                self._samples = [*self._samples[-7:], shown]
+        with monitor.hold_sync():
+            if rows:
+                monitor.values, monitor.samples = dict(self._values), list(self._samples)
+                monitor.step = int(self._values.get("step", 0))
+            if state != monitor.state:
+                monitor.state = state
+                monitor.message = self.run.error or ""
+            if state in LIVE or not monitor.seconds:
+                monitor.seconds = round(self._seconds(state, rows), 1)
+            done, total = monitor.step, monitor.steps
+            if state == "running" and 0 < done < total and "tokens_per_s" in self._values:
+                monitor.left = monitor.seconds / done * (total - done)
+
+    def _seconds(self, state: str, rows: list[jsonl.Row]) -> float:
+        try:
+            status = self.run.status
+        except LabError:
+            return 0.0
+        end = time.time() if state in LIVE else status.get("ended") or (rows[-1]["time"] if rows else 0.0)
+        return max(0.0, end - status.get("started", end))
+
+
+def watch(mo: Any, runs: Sequence[Run], curves: Curves, monitor: RunMonitor | None = None,
+          scrubber: Scrubber | None = None) -> None:  # fmt: skip
+    """Show `runs` in `curves`, one series each (its id), and the first of them in `monitor` and `scrubber`.
+
+    What is on the disk is shown at once. On a served page a thread then follows it until the cell runs again or
+    the page is closed; in an export or a test there is no thread.
+    """
+    views = [
+        View(run, curves, monitor if i == 0 else None, scrubber if i == 0 else None)
+        for i, run in enumerate(runs)
+    ]
+    for view in views:
+        _safely(view.update, monitor)
+    if views and live(mo):
+        mo.Thread(target=_follow, args=(mo, views, monitor), daemon=True).start()
+
+
+def _follow(mo: Any, views: list[View], monitor: RunMonitor | None) -> None:
+    thread = mo.current_thread()
+    while not thread.should_exit:
+        busy = [_safely(view.update, monitor) for view in views]
+        time.sleep(_POLL_S if any(busy) else _IDLE_S)
+
+
+def _safely(update: Callable[[], bool], monitor: RunMonitor | None) -> bool:
+    """A file somebody damaged becomes the monitor's sentence; the other runs go on."""
+    try:
+        return update()
+    except LabError as error:
+        if monitor is not None:
+            monitor.message = str(error)
+        return False
+
+
+def action(run: Run) -> Callable[[str], str | None]:
+    """What the monitor's buttons do: "cancel" or "resume" this run; returns a sentence when it cannot."""
+
+    def act(what: str) -> str | None:
+        try:
+            run.cancel() if what == "cancel" else run.resume()
+        except LabError as error:
+            return str(error)
+        return None
+
+    return act
