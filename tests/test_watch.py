@@ -19,7 +19,13 @@ FIGURES = [{"key": "loss", "label": "loss"}]
 def run(tmp_path):
     path = tmp_path / "train-1"
     (path / "checkpoints").mkdir(parents=True)
-    told = {"kind": "train", "work": "x:y", "name": None, "created": 0, "spec": {"steps": 9}}
+    told = {
+        "kind": "train",
+        "work": "x:y",
+        "name": None,
+        "created": 0,
+        "spec": {"steps": 9, "sample": "The capital of France is"},
+    }
     (path / "spec.json").write_text(json.dumps(told))
     status = {"state": "done", "error": None, "started": 100.0, "ended": 160.0}
     (path / "status.json").write_text(json.dumps(status))
@@ -28,7 +34,7 @@ def run(tmp_path):
 
 def view(run):
     return View(
-        run, Curves(series=[{"id": run.id, "label": run.id}]), RunMonitor(FIGURES, steps=9), Scrubber()
+        run, Curves(series=[{"id": run.id, "label": run.id}]), RunMonitor(FIGURES, steps=9), Scrubber([])
     )
 
 

@@ -2,8 +2,9 @@
 
 from lab.page.models import chosen, model_picker
 from lab.page.parts import cost, count, duration, guard, header, live, note, problem, size, start
+from lab.page.watch import watch
 
 __all__ = [
     "chosen", "cost", "count", "duration", "guard", "header", "live", "model_picker", "note", "problem", "size",
-    "start",
+    "start", "watch",
 ]  # fmt: skip

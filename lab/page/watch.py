@@ -1,6 +1,7 @@
 """Live views: a thread tails run directories and sets the traits of widgets; no cell runs again for it."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,11 +21,11 @@ class View:
     """What is shown of one run; `update` reads what is new on the disk into the widgets."""
 
     def __init__(
-        self, run: Run, curves: Curves, monitor: RunMonitor | None, scrubber: Scrubber | None
+        self, run: Run, curves: Curves, monitor: RunMonitor | None = None, scrubber: Scrubber | None = None
     ) -> None:
         self.run, self.curves, self.monitor, self.scrubber = run, curves, monitor, scrubber
-        self._prompt = prompt
         self._tail = jsonl.Tail(run.path / "metrics.jsonl")
+        self._pace: deque[tuple[int, float]] = deque(maxlen=60)  # (step, time) of the latest rows
         self._values: dict[str, Any] = {}
         self._samples: list[dict[str, Any]] = []
 
@@ -45,10 +46,10 @@ class View:
         for row in rows:
             self._values |= {k: v for k, v in row.items() if isinstance(v, (int, float)) and k != "time"}
             if "sample" in row:
-                whole = row["sample"]
-                prompt = self._prompt if whole.startswith(self._prompt) else ""
-                shown = {"step": row["step"], "prompt": prompt, "text": whole[len(prompt) :]}
-                self._samples = [*self._samples[-7:], shown]
+                prompt, text = self._split(row["sample"])
+                self._samples = [*self._samples[-7:], {"step": row["step"], "prompt": prompt, "text": text}]
+            if "time" in row:
+                self._pace.append((row["step"], row["time"]))
         with monitor.hold_sync():
             if rows:
                 monitor.values, monitor.samples = dict(self._values), list(self._samples)
@@ -58,9 +59,22 @@ class View:
                 monitor.message = self.run.error or ""
             if state in LIVE or not monitor.seconds:
                 monitor.seconds = round(self._seconds(state, rows), 1)
-            done, total = monitor.step, monitor.steps
-            if state == "running" and 0 < done < total and "tokens_per_s" in self._values:
-                monitor.left = monitor.seconds / done * (total - done)
+            monitor.left = self._left(monitor.steps - monitor.step) if state == "running" else None
+
+    def _split(self, sample: str) -> tuple[str, str]:
+        """The prompt a sample was written for, and what the model wrote."""
+        try:
+            prompt = str(self.run.spec.get("sample", ""))
+        except LabError:
+            prompt = ""
+        return (prompt, sample[len(prompt) :]) if sample.startswith(prompt) else ("", sample)
+
+    def _left(self, steps: int) -> float | None:
+        """Seconds that many steps take at the pace of the latest rows, evaluations and checkpoints included."""
+        if len(self._pace) < 2 or steps <= 0:
+            return None
+        (first, began), (last, now) = self._pace[0], self._pace[-1]
+        return (now - began) / (last - first) * steps if last > first else None
 
     def _seconds(self, state: str, rows: list[jsonl.Row]) -> float:
         try:
