@@ -1,0 +1,1 @@
+"""Interventions on a decoder: sites, patches, exact sweeps, attribution estimates, lenses, presets."""

@@ -1,0 +1,59 @@
+"""The logit lens: what the stream would answer if the model stopped after each layer (nostalgebraist 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interp.metrics import at_least_fp32
+from interp.sites import Hook, chain, keep
+
+
+@dataclass(frozen=True)
+class LensResult:
+    """Rows are the embedding and then every layer: `rows` names them.
+
+    `ids`, `probs` [row, position, k]: the likeliest tokens; `tracked` {token id: probability [row, position]};
+    `entropy` [row, position] in nats.
+    """
+
+    rows: list[str]
+    ids: Tensor
+    probs: Tensor
+    tracked: dict[int, Tensor]
+    entropy: Tensor
+
+
+@torch.no_grad()
+def logit_lens(
+    lm,
+    tokens: Sequence[int],
+    hooks: Mapping[str, Hook] | None = None,
+    track: Sequence[int] = (),
+    k: int = 5,
+) -> LensResult:
+    """Read every layer's stream through the final norm and the unembedding, under `hooks` if given."""
+    model = lm.model
+    names = ["blocks.0.hook_resid_pre"] + [f"blocks.{i}.hook_resid_post" for i in range(model.cfg.n_layers)]
+    kept: dict[str, Tensor] = {}
+    device = next(model.parameters()).device
+    model(torch.tensor([list(tokens)], device=device), hooks=chain(hooks, keep(names, kept)))
+    ids, probs, entropy = [], [], []
+    tracked: dict[int, list[Tensor]] = {token: [] for token in track}
+    for name in names:  # a layer at a time: all of them at once are hundreds of megabytes on a long prompt
+        logprobs = at_least_fp32(model.unembed(kept[name])[0]).log_softmax(-1)
+        p = logprobs.exp()
+        top = p.topk(k)
+        ids.append(top.indices)
+        probs.append(top.values)
+        entropy.append(-(p * logprobs).sum(-1))
+        for token, rows in tracked.items():
+            rows.append(p[:, token])
+    labels = ["embed"] + [str(i) for i in range(model.cfg.n_layers)]
+    return LensResult(
+        labels, torch.stack(ids).cpu(), torch.stack(probs).cpu(),
+        {token: torch.stack(rows).cpu() for token, rows in tracked.items()}, torch.stack(entropy).cpu(),
+    )  # fmt: skip

@@ -1,0 +1,220 @@
+"""The exact sweep: patch every cell on its own and measure what comes back.
+
+One forward per cell repeats work, and three kinds of it are left out here, exactly:
+- A row patched at layer l equals the corrupted run up to there: it starts from the corrupted stream at layer l and
+  joins one growing batch, so the cost is about half of all layers and the batch stays one large matrix product.
+- Attention is causal: tokens before the patched one stay as they are in the corrupted run, so a chunk of rows carries
+  only tokens from its first patched position on and reads the earlier ones from the corrupted run's keys and values.
+- Where the clean activation is bit for bit the corrupted one (before the first difference), the patched run is the
+  corrupted run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from interp.baseline import ROTATED_KEY, Baseline, baseline
+from interp.metrics import Scale
+from interp.prompts import Pair
+from interp.sites import SITES, Intervention, Patch
+from lab.errors import LabError
+from lab.models import KVCache
+
+TOKENS_PER_CHUNK = 1024  # enough for the matrix products to run at full speed, few enough to show results early
+TOP = 5
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One square of the grid; `start` is the first token of the corrupted prompt that its patch can change."""
+
+    row: int
+    column: int
+    patch: Patch
+    start: int
+
+
+@dataclass
+class Sweep:
+    """A grid of patches [layer, position or head] and what each gave; NaN where not (yet) measured.
+
+    `share` 0 is the corrupted run and 1 the clean one; `value` is the metric; `changed` the receipts; `top_ids` and
+    `top_probs` [.., TOP] the answers of each patched run. `done` and `total` count tokens times layers.
+    """
+
+    site: str
+    axis: str
+    scale: Scale
+    share: Tensor
+    value: Tensor
+    changed: Tensor
+    top_ids: Tensor
+    top_probs: Tensor
+    total: int
+    done: int = 0
+    seconds: float = 0.0
+    filled: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def fraction(self) -> float:
+        return self.done / self.total if self.total else 1.0
+
+
+def axis_of(site: str) -> str:
+    """The second axis a site is swept over, "position" or "head"; layers are the first."""
+    if site not in SITES:
+        raise LabError(f"There is no site called {site!r}; choose one of {', '.join(SITES)}.")
+    return "head" if SITES[site].heads else "position"
+
+
+def grid(config, pair: Pair, site: str) -> list[Cell]:
+    """Every cell that can be patched; positions without a partner are left out."""
+    layers = range(config.n_layers)
+    if axis_of(site) == "head":
+        if site == "pattern" and not pair.equal_length:
+            raise LabError(
+                "Attention patterns can only be copied between prompts with equally many tokens; "
+                "choose another site or another pair."
+            )
+        last = len(pair.alignment) - 1
+        first = next((p for p in range(last) if pair.differs(p) or pair.alignment[p] != p), last)
+        return [
+            Cell(i, h, Patch(site, i, head=h), first) for i in layers for h in range(SITES[site].n_heads(config))
+        ]
+    return [
+        Cell(i, p, Patch(site, i, position=p), p)
+        for i in layers
+        for p, partner in enumerate(pair.alignment)
+        if partner is not None
+    ]
+
+
+def chunks(cells: list[Cell], length: int) -> list[list[Cell]]:
+    """Cells in groups of about TOKENS_PER_CHUNK tokens: neighbouring starts together, deep layers first."""
+    out: list[list[Cell]] = []
+    for cell in sorted(cells, key=lambda c: (c.start, -c.row)):
+        if not out or (len(out[-1]) + 1) * (length - out[-1][0].start) > TOKENS_PER_CHUNK:
+            out.append([])
+        out[-1].append(cell)
+    return out
+
+
+def work(groups: list[list[Cell]], config, length: int) -> int:
+    """Tokens times layers that these chunks carry."""
+    return sum((config.n_layers - cell.row) * (length - group[0].start) for group in groups for cell in group)
+
+
+def sweep(
+    model, pair: Pair, site: str = "resid_pre", metric: str = "logit_diff", base: Baseline | None = None
+) -> Iterator[Sweep]:
+    """Yield one Sweep again and again while it fills, after every block of every chunk.
+
+    To cancel, stop iterating: what was measured stays valid. `base` saves the two unpatched runs when they are at
+    hand (it must hold this site).
+    """
+    started = time.perf_counter()
+    cells = grid(model.cfg, pair, site)
+    base = base or baseline(model, pair, (site,))
+    changes = {cell: relative_change(cell.patch, pair, base) for cell in cells}
+    same = [cell for cell in cells if changes[cell] == 0]
+    todo = [cell for cell in cells if changes[cell] != 0]
+    groups = chunks(todo, len(pair.alignment))
+    shape = (model.cfg.n_layers, SITES[site].n_heads(model.cfg) or len(pair.alignment))
+    blank = torch.full(shape, float("nan"), dtype=torch.float64)
+    result = Sweep(
+        site, axis_of(site), base.scale(pair, metric), blank, blank.clone(), blank.clone(),
+        torch.zeros(*shape, TOP, dtype=torch.long), torch.zeros(*shape, TOP),
+        total=work(groups, model.cfg, len(pair.alignment)),
+    )  # fmt: skip
+    for cell, change in changes.items():
+        result.changed[cell.row, cell.column] = change
+    if same:
+        _fill(result, same, base.corrupted_logits.expand(len(same), -1))
+    yield result
+    for group in groups:
+        for _ in _chunk(model, pair, base, group, result):
+            result.seconds = time.perf_counter() - started
+            yield result
+
+
+def _chunk(model, pair: Pair, base: Baseline, cells: list[Cell], result: Sweep) -> Iterator[None]:
+    """Carry these cells through the model as one growing batch; stops for breath after every block."""
+    start = cells[0].start
+    prefix = _Prefix(base, model.cfg.n_layers, start) if start else None
+    order: list[Cell] = []
+    rows: Tensor | None = None
+    for layer in range(min(c.row for c in cells), model.cfg.n_layers):
+        joining = [c for c in cells if c.row == layer]
+        with torch.no_grad():
+            if joining:
+                stream = base.corrupted[SITES["resid_pre"].name(layer)][start:]
+                fresh = stream.expand(len(joining), *stream.shape)
+                rows = fresh if rows is None else torch.cat([rows, fresh])
+            places = range(len(order), len(order) + len(joining))
+            act = Intervention([c.patch for c in joining], base.clean, pair.alignment, places, start)
+            rows = model.run_block(layer, rows, hooks=act.hooks, cache=prefix)
+        assert rows is not None
+        order += joining
+        act.receipts()  # raises when a patch did not fire
+        result.done += rows.shape[0] * rows.shape[1]
+        if layer == model.cfg.n_layers - 1:
+            with torch.no_grad():
+                _fill(result, order, model.unembed(rows[:, -1:])[:, 0])
+        yield
+
+
+class _Prefix(KVCache):
+    """The corrupted run's keys and values of the first `start` tokens, shared by every row of a batch."""
+
+    def __init__(self, base: Baseline, layers: int, start: int) -> None:
+        self.length, self.pad = start, None
+        self.keys = [base.corrupted[ROTATED_KEY.format(layer=i)][:start].transpose(0, 1) for i in range(layers)]
+        self.values = [base.corrupted[SITES["v"].name(i)][:start].transpose(0, 1) for i in range(layers)]
+
+    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        before = (self.keys[layer], self.values[layer])
+        new = [torch.cat([old.expand(len(x), *old.shape), x], dim=2) for old, x in zip(before, (k, v))]
+        return new[0], new[1]
+
+
+def _fill(result: Sweep, cells: list[Cell], logits: Tensor) -> None:
+    value = result.scale.value(logits).double()
+    at = (torch.tensor([c.row for c in cells]), torch.tensor([c.column for c in cells]))
+    result.value[at] = value.cpu()
+    result.share[at] = result.scale.share(value).cpu()
+    top = logits.float().softmax(-1).topk(TOP)
+    result.top_ids[at] = top.indices.cpu()
+    result.top_probs[at] = top.values.cpu()
+    result.filled += [(c.row, c.column) for c in cells]
+
+
+def relative_change(patch: Patch, pair: Pair, base: Baseline) -> float:
+    """‖clean - corrupted‖ / ‖corrupted‖ over the cells a patch writes: the receipt of a single patch, known before."""
+    name = SITES[patch.site].name(patch.layer)
+    clean, corrupted = base.clean[name].double(), base.corrupted[name].double()
+    pairs = [(p, s) for p, s in enumerate(pair.alignment) if s is not None and patch.position in (None, p)]
+    to, start = [p for p, _ in pairs], [s for _, s in pairs]
+    if patch.site == "pattern":
+        clean, corrupted = clean.transpose(0, 1), corrupted.transpose(0, 1)
+    new, old = clean[start], corrupted[to]
+    if patch.head is not None:
+        new, old = new[:, patch.head], old[:, patch.head]
+    return float((new - old).norm() / old.norm().clamp_min(1e-150))
+
+
+def seconds_needed(model, pair: Pair, site: str) -> float:
+    """Expected duration of a sweep: its tokens times layers, at the rate of one block timed just now."""
+    length = len(pair.alignment)
+    groups = chunks(grid(model.cfg, pair, site), length)
+    rows = max(1, max(len(group) for group in groups) // 2)  # a growing batch is half full on average
+    stream = torch.randn(rows, length, model.cfg.d_model).to(model.device, model.dtype)
+    with torch.no_grad():
+        model.run_block(0, stream)  # the first call pays for set-up
+        started = time.perf_counter()
+        model.run_block(0, stream)
+    return (time.perf_counter() - started) / (rows * length) * work(groups, model.cfg, length)
