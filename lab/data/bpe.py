@@ -13,6 +13,7 @@ from lab.data import facts, ioi, repeats
 
 END = "<|endoftext|>"
 VOCAB = 4096
+LONGEST = 3  # pieces; a word of more stays several tokens, its merges would cost more than they give
 # words with at most one leading space, single digits, runs of punctuation, line ends, indentation
 PATTERN = (
     r"'(?:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -42,7 +43,7 @@ def wanted() -> list[str]:
 
 
 def _extended(vocab: list[str], merges: list[tuple[str, str]], words: Iterable[str]) -> Tokenizer:
-    """The tokenizer of these merges, plus the merges that make each word one token."""
+    """The tokenizer of these merges, plus the merges that make each short enough word one token."""
 
     def build() -> Tokenizer:
         tokenizer = _empty()
@@ -54,7 +55,7 @@ def _extended(vocab: list[str], merges: list[tuple[str, str]], words: Iterable[s
     tokenizer = build()
     for word in words:
         pieces = tokenizer.encode(word).tokens
-        if len(pieces) == 1:
+        if not 1 < len(pieces) <= LONGEST:
             continue
         whole = pieces[0]
         for piece in pieces[1:]:

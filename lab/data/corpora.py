@@ -29,7 +29,7 @@ class Source:
     domain: str
     registry: str
     package: str
-    reader: Callable[[Path], Iterator[str]]
+    reader: extract.Reader
     licence: str
     megabytes: float  # at most this much text, chosen at random among its documents
 
@@ -48,10 +48,11 @@ SOURCES = (
     Source("prose", "deb", "python3.11-doc", extract.texts("html/_sources/**/*.rst.txt"), "PSF", 8),
     Source("prose", "deb", "perl-doc", extract.texts("*.pod"), "Artistic", 8),
     Source("prose", "deb", "libreoffice-help-en-us", extract.html("en-US/text/**/*.html"), "MPL-2", 8),
-    Source("code", "deb", "libpython3.11-stdlib", extract.texts("*.py"), "PSF", 12),
-    Source("code", "pip", "sympy", extract.texts("*.py"), "BSD", 14),
-    Source("code", "deb", "golang-1.19-src", extract.texts("src/**/*.go"), "BSD", 14),
-    Source("code", "deb", "rust-src", extract.texts("library/**/*.rs"), "MIT or Apache-2.0", 10),
+    Source("code", "deb", "libpython3.11-stdlib", extract.texts("*.py", without="pydoc_data|encodings"), "PSF", 12),
+    Source("code", "pip", "sympy", extract.texts("*.py", without="/tests/|benchmarks"), "BSD", 10),
+    Source("code", "pip", "django", extract.texts("*.py", without="/locale/|/migrations/"), "BSD", 10),
+    Source("code", "deb", "golang-1.19-src", extract.texts("src/**/*.go", without="src/cmd|vendor|_test|tables|zerrors"), "BSD", 8),
+    Source("code", "deb", "rust-src", extract.texts("library/**/*.rs", without="stdarch|/tests/|vendor|portable-simd"), "MIT or Apache-2.0", 6),
     Source("maths", "deb", "metamath-databases", extract.metamath, "CC0", 24),
     Source("maths", "deb", "hol-light", extract.texts("*.ml", "*.doc"), "BSD", 10),
 )

@@ -5,9 +5,11 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+
+Reader = Callable[[Path], Iterator[str]]
 
 
 def unwrap(text: str) -> str:
@@ -32,13 +34,13 @@ def files(folder: Path, *patterns: str) -> Iterator[Path]:
     yield from sorted(p for pattern in patterns for p in folder.rglob(pattern) if p.is_file() and not p.is_symlink())
 
 
-def texts(*patterns: str, rewrap: bool = False):
-    """A reader of plain text files: one file, one document."""
+def texts(*patterns: str, without: str = r"(?!)") -> Reader:
+    """A reader of plain text files: one file, one document; `without` is a pattern of paths to leave out."""
 
     def reader(folder: Path) -> Iterator[str]:
         for path in files(folder, *patterns):
-            text = read(path)
-            yield unwrap(text) if rewrap else text
+            if not re.search(without, str(path.relative_to(folder))):
+                yield read(path)
 
     return reader
 
@@ -157,7 +159,7 @@ class _Text(HTMLParser):
             self.out.append(re.sub(r"\s+", " ", data))
 
 
-def html(pattern: str):
+def html(pattern: str) -> Reader:
     """A reader of web pages: visible text, one page a document."""
 
     def reader(folder: Path) -> Iterator[str]:
