@@ -13,7 +13,7 @@ from lab.data import facts, ioi, repeats
 
 END = "<|endoftext|>"
 VOCAB = 4096
-LONGEST = 3  # pieces; a word of more stays several tokens, its merges would cost more than they give
+LONGEST = 4  # pieces; a word of more stays several tokens, its merges would cost more than they give
 # words with at most one leading space, single digits, runs of punctuation, line ends, indentation
 PATTERN = (
     r"'(?:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -8,7 +8,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from lab.errors import LabError
 from lab.paths import DATA
@@ -188,7 +188,7 @@ class Prompt:
     phrasing: int
 
 
-@lru_cache(maxsize=None)
+@cache
 def table(name: str) -> tuple[dict[str, str], ...]:
     """Rows of one table as dicts of strings; LabError for a table that does not exist."""
     path = DATA / "facts" / f"{name}.json"
@@ -199,7 +199,7 @@ def table(name: str) -> tuple[dict[str, str], ...]:
     return tuple(dict(zip(content["columns"], map(str, row))) for row in content["rows"])
 
 
-@lru_cache(maxsize=None)
+@cache
 def facts(relation: str) -> tuple[Fact, ...]:
     """Every fact of a relation, in the order of its table; a subject occurs once."""
     if relation not in _COLUMNS:
@@ -220,7 +220,7 @@ def prompt(fact: Fact, phrasing: int) -> Prompt:
     return Prompt(text[0].upper() + text[1:], f" {fact.answer}", fact, phrasing)
 
 
-@lru_cache(maxsize=None)
+@cache
 def held_out(fact: Fact) -> tuple[int, ...]:
     """Indices of the phrasings this fact is never trained in."""
 
