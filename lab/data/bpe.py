@@ -13,7 +13,8 @@ from lab.data import facts, ioi, repeats
 
 END = "<|endoftext|>"
 VOCAB = 4096
-LONGEST = 4  # pieces; a word of more stays several tokens, its merges would cost more than they give
+LONGEST = 3  # pieces; a word of more stays several tokens (its merges would cost common words), unless it
+ALWAYS = "landmark"  # answers this relation: the cities that patching demonstrates with
 # words with at most one leading space, single digits, runs of punctuation, line ends, indentation
 PATTERN = (
     r"'(?:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -52,10 +53,11 @@ def _extended(vocab: list[str], merges: list[tuple[str, str]], words: Iterable[s
         return tokenizer
 
     known = set(vocab)
+    always = {f" {f.answer}" for f in facts.facts(ALWAYS)}
     tokenizer = build()
     for word in words:
         pieces = tokenizer.encode(word).tokens
-        if not 1 < len(pieces) <= LONGEST:
+        if len(pieces) == 1 or (len(pieces) > LONGEST and word not in always):
             continue
         whole = pieces[0]
         for piece in pieces[1:]:
