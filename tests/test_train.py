@@ -138,7 +138,7 @@ def test_schedules_rise_then_never_rise_again(steps, peak, kind, share):
     spec = SMALL.changed(steps=steps, lr=peak, schedule=kind, warmup=warmup)
     rates = [learning_rate(spec, i) for i in range(steps)]
     assert max(rates) == pytest.approx(peak)
-    assert all(b >= a for a, b in itertools.pairwise(rates))
+    assert all(b >= a for a, b in itertools.pairwise(rates[:warmup]))
     assert all(b <= a * (1 + 1e-9) for a, b in itertools.pairwise(rates[warmup:]))
     if kind != "constant" and steps - warmup > 2:
         assert rates[-1] == pytest.approx(peak * spec.final_lr)
