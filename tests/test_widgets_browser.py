@@ -302,6 +302,7 @@ def test_theme_follows_live_and_nothing_overflows(page):
         page.set_viewport_size({"width": width, "height": 1000})
         page.wait_for_timeout(400)
         for widget in page.locator(".lw").all():
+            assert widget.bounding_box()["width"] > 120, "a widget beside others in a row keeps a width"
             wide = widget.evaluate(
                 "(e) => [...e.querySelectorAll('*')].filter((c) => !c.closest('.scroll table') && !c.classList.contains('sr') && !c.closest('.lw-tip')"
                 " && c.getBoundingClientRect().right > e.getBoundingClientRect().right + 1.5).map((c) => c.tagName + '.' + c.className)"

@@ -170,7 +170,7 @@ def _(mo):
              compare=[[" Tokyo", 0.955], [" Sh", 0.018], [" Paris", 0.006]], title="Next token", names=("corrupted", "patched"))
     )
     plain_bars = mo.ui.anywidget(Bars([[" Tokyo", 0.955], [" Sh", 0.018], [" As", 0.004], [" Osaka", 0.003]], title="Unpatched"))
-    mo.hstack([bars, plain_bars], widths="equal")
+    mo.hstack([bars, plain_bars])
     return
 
 

@@ -5,7 +5,7 @@ function render({ model, el, signal }) {
   const { h, num, plain } = lab;
   const ui = lab.mount(el, "heatmap", signal);
   const base = h("canvas"), over = h("canvas");
-  const map = h("div.map", { tabindex: "0", role: "grid", "aria-multiselectable": "true" }, base, over);
+  const map = h("div.map", { tabindex: "0", role: "application", "aria-roledescription": "heat map" }, base, over);
   const title = h("h3"), legend = h("div.legend"), state = h("b"), live = h("span.sr", { "aria-live": "polite" });
   const hint = h("span", {}, "drag a rectangle, shift adds, arrow keys and space, esc clears");
   const aside = h("div.panel.aside", { "aria-live": "polite" });
@@ -323,8 +323,6 @@ function render({ model, el, signal }) {
     }
     if (at && (at[0] >= rows || at[1] >= cols)) at = null;
     title.textContent = model.get("value_title");
-    map.setAttribute("aria-rowcount", rows);
-    map.setAttribute("aria-colcount", cols);
     map.setAttribute("aria-label", `${model.get("value_title") || "Heat map"}: ${rows} by ${cols} cells, ${model.get("row_title") || "rows"} against ${model.get("col_title") || "columns"}. Arrow keys move, space selects.`);
     ui.repaint();
   });

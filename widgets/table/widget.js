@@ -1,4 +1,5 @@
 const ROW = 30, HEAD = 32, EXTRA = 8; // px, px, rows drawn beyond the edges
+const FEW = 8; // rows that need no filter
 
 function render({ model, el, signal }) {
   const { h, num } = lab;
@@ -41,6 +42,7 @@ function render({ model, el, signal }) {
     const total = rows.length.toLocaleString("en");
     count.textContent = (view.length === rows.length ? `${total} rows` : `${view.length.toLocaleString("en")} of ${total} rows`) + (chosen.size ? `, ${chosen.size} selected` : "");
     drop.hidden = !chosen.size;
+    find.hidden = rows.length <= FEW && !text;
     none.hidden = view.length > 0;
     none.textContent = rows.length ? "No row contains this text." : "No rows yet.";
     table.setAttribute("aria-rowcount", String(view.length + 1));
