@@ -31,16 +31,16 @@ def shapes() -> "dict[str, ModelConfig]":
 def on_this_cpu() -> None:
     """Decode and prefill of the two models on the CPU, beside a copy and a matrix product measured around them."""
     from lab import models
-    from lab.infer.measure import time_step
+    from lab.infer.measure import best_ceiling, time_step
     from lab.profiling import hardware
 
     speed, share_moved, share_computed, details = {}, {}, {}, {}
     for case, name in CPU_MODELS.items():
         model = models.load(name, device="cpu").model
-        before = hardware.measure("cpu", "CPU")
+        before = hardware.measure("cpu", hardware.machine().cpu)
         decode = time_step(model, 1, CONTEXT, goes=15)
         prefill = time_step(model, CONTEXT, goes=7)
-        ceiling = _better(before, hardware.measure("cpu", "CPU"))
+        ceiling = best_ceiling(before)
         speed[case] = decode.tokens_per_s
         share_moved[case] = decode.bytes_per_s / ceiling.bandwidth
         share_computed[case] = prefill.flops_per_s / ceiling.flops_per_s(model.dtype)
@@ -193,14 +193,6 @@ def _logit_error(model: "Decoder") -> dict[str, float]:
     if errors["float32"] > 1e-4 or errors["float32_cached"] > 1e-4 or errors["bfloat16"] > 0.1:
         raise RuntimeError(f"the GPU's logits are wrong: {errors}")
     return errors
-
-
-def _better(a: "Ceiling", b: "Ceiling") -> "Ceiling":
-    """The higher of two measurements: other programs only ever take away."""
-    from lab.profiling.hardware import Ceiling
-
-    flops = {name: max(a.flops[name], b.flops[name]) for name in a.flops}
-    return Ceiling(a.name, flops, max(a.bandwidth, b.bandwidth), a.source)
 
 
 def _detail(decode: "Measured", prefill: "Measured", ceiling: "Ceiling", dtype: "torch.dtype") -> dict:

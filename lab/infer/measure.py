@@ -1,7 +1,7 @@
 """Time one step on the machine at hand, and put the time beside what the step had to move and compute."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,9 +53,9 @@ class Measured:
 def time_step(
     model: "Decoder", new: int, past: int = 0, batch: int = 1, goes: int = 5, graph: bool = False
 ) -> Measured:
-    """Median time of a step of `new` tokens a row behind `past` cached ones, over random tokens.
+    """Median time of a step of `new` tokens a row behind `past` cached ones.
 
-    The cache is wound back between goes, so each does the same. `graph` replays a CUDA graph of the step: what is
+    Tokens are random and the cache holds noise, since neither changes the time. The cache is wound back between goes, so each does the same. `graph` replays a CUDA graph of the step: what is
     left is the work of the GPU, without Python launching one kernel after another.
     """
     if past + new > model.cfg.context:
@@ -64,16 +64,16 @@ def time_step(
         )
     device = model.device
     cache = KVCache(model.cfg, batch, past + new, model.dtype, device)
-    tokens = torch.randint(model.cfg.vocab_size, (batch, max(past, new)), device=device)
-    if past:
-        prefill(model, tokens[:, :past], cache)
+    cache.k.normal_()
+    cache.v.normal_()
+    tokens = torch.randint(model.cfg.vocab_size, (batch, new), device=device)
 
     def step() -> None:
         cache.length = past
         if new == 1:
             decode_one(model, tokens[:, 0], cache)
         else:
-            prefill(model, tokens[:, :new], cache)
+            prefill(model, tokens, cache)
 
     step()
     run = _graphed(step) if graph else step
@@ -88,17 +88,45 @@ def time_step(
     )
 
 
-def sweep(
-    model: "Decoder", lengths: Sequence[int], batches: Sequence[int], context: int, goes: int = 3
-) -> Iterator[Measured]:
-    """Prefill of each length, then decoding at one context for each batch: the two ways to the right of the roofline."""
-    for length in lengths:
-        yield time_step(model, length, goes=goes)
-    for batch in batches:
-        yield time_step(model, 1, context, batch, goes)
+def best_ceiling(known: "Ceiling") -> "Ceiling":
+    """A processor's ceilings measured now, or what was known where that is higher: other programs only ever take
+    away. A GPU keeps its data sheet."""
+    from lab.profiling import hardware
+
+    if known.name != hardware.machine().cpu:
+        return known
+    now = hardware.measure("cpu", known.name)
+    flops = {name: max(rate, now.flops[name]) for name, rate in known.flops.items()}
+    return hardware.Ceiling(known.name, flops, max(known.bandwidth, now.bandwidth), known.source)
 
 
-def _timed(run, device: torch.device) -> float:
+@dataclass(frozen=True)
+class Plan:
+    """Prefill of each length, then decoding behind `context` tokens for each batch: two ways to the right of the
+    roofline."""
+
+    lengths: tuple[int, ...]
+    batches: tuple[int, ...]
+    context: int
+    goes: int = 3
+
+    def floor_s(self, model: "Decoder", ceiling: "Ceiling") -> float:
+        """The least time all goes can take under these ceilings."""
+        cfg, dtype = model.cfg, model.dtype
+        costs = [step_cost(cfg, n, dtype=dtype) for n in self.lengths]
+        costs += [step_cost(cfg, 1, self.context, b, dtype) for b in self.batches]
+        once = sum(cost.roof_seconds(ceiling.flops_per_s(dtype), ceiling.bandwidth) for cost in costs)
+        return (self.goes + 1) * once
+
+    def measure(self, model: "Decoder") -> Iterator[Measured]:
+        """Each step when it has been timed."""
+        for length in self.lengths:
+            yield time_step(model, length, goes=self.goes)
+        for batch in self.batches:
+            yield time_step(model, 1, self.context, batch, self.goes)
+
+
+def _timed(run: Callable[[], object], device: torch.device) -> float:
     if device.type != "cuda":
         began = time.perf_counter()
         run()
@@ -111,7 +139,7 @@ def _timed(run, device: torch.device) -> float:
     return start.elapsed_time(end) / 1e3
 
 
-def _graphed(step):
+def _graphed(step: Callable[[], None]) -> Callable[[], object]:
     """The step as a CUDA graph; shapes and places in the cache are frozen into it."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
