@@ -203,13 +203,13 @@ function render({ model, el, signal }) {
     ctx.lineWidth = 1.8;
     ctx.stroke(path);
     if (at && map.matches(":focus-visible")) {
-      const [x, y, w, t] = box(...at);
+      const [x, y, w, t] = box(...at), d = Math.min(w, t) > 9 ? 2.5 : -1; // inside the outline of the chosen, where it fits
       ctx.strokeStyle = tokens.card;
       ctx.lineWidth = 4;
-      ctx.strokeRect(x - 1, y - 1, w + 2, t + 2);
+      ctx.strokeRect(x + d, y + d, w - 2 * d, t - 2 * d);
       ctx.strokeStyle = tokens.interp;
       ctx.lineWidth = 2;
-      ctx.strokeRect(x - 1, y - 1, w + 2, t + 2);
+      ctx.strokeRect(x + d, y + d, w - 2 * d, t - 2 * d);
     }
   }
 
