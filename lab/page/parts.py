@@ -6,13 +6,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import marimo
 
+from lab.catalog import TITLES
 from lab.errors import LabError
 from lab.page.style import STATIONS, style_element, use_template
 
-STATION_TITLES = {
-    "data": "Data", "train": "Training", "kernels": "Kernels", "inference": "Inference", "evals": "Evals",
-    "posttrain": "Post-training", "interp": "Interpretability", "research": "Research", "deploy": "Deploy",
-}  # fmt: skip
 P = ParamSpec("P")
 R = TypeVar("R")
 _TONES = {"info": "var(--inference)", "good": "var(--pos)", "warn": "var(--train)", "bad": "var(--neg)"}
@@ -37,7 +34,7 @@ def header(
     return marimo.Html(
         f"{style_element()}"
         f'<header class="lab-head" style="--c:var(--{station})"><div>'
-        f'<div class="lab-eyebrow"><b></b>{STATION_TITLES[station]}{rows}</div>'
+        f'<div class="lab-eyebrow"><b></b>{TITLES[station]}{rows}</div>'
         f"<h1>{html.escape(title)}</h1>"
         f'<p class="lab-lead">{html.escape(question)}</p></div>{right}</header>'
     )

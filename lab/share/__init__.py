@@ -16,11 +16,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab import paths
+from lab import catalog, paths
 from lab.errors import LabError
 from lab.share.index import Entry, render
 from lab.share.offline import inline
@@ -28,29 +27,17 @@ from lab.share.offline import inline
 TIMEOUT_S = 600
 
 
-@dataclass(frozen=True)
-class About:
-    """What a notebook says of itself without being run."""
-
-    title: str
-    question: str
-    model: str | None
+def about(notebook: Path) -> catalog.Notebook:
+    """The notebook's entry in the catalog, wherever its file lies."""
+    return catalog.read(notebook, notebook.parent.parent)
 
 
-def about(notebook: Path) -> About:
-    """Title and question from the docstring's first paragraph, and the model its picker starts with."""
+def default_model(notebook: Path) -> str | None:
+    """The model its `page.model_picker(mo, default=...)` starts with; None without a picker."""
     try:
-        tree = ast.parse(notebook.read_text())
-    except (OSError, SyntaxError, UnicodeDecodeError):
+        tree = ast.parse(notebook.read_text("utf-8"))
+    except (OSError, SyntaxError, ValueError):
         raise LabError(f"{notebook} is not a notebook that can be read: name a .py file under notebooks/.") from None
-    first, _, rest = (ast.get_docstring(tree) or "").partition("\n")
-    question = re.sub(r"\s+", " ", re.split(r"\n\s*\n|^\w+:", rest.strip(), maxsplit=1, flags=re.MULTILINE)[0]).strip()
-    title = first.strip().rstrip(".") or notebook.stem.replace("_", " ").capitalize()
-    return About(title, question, _picked(tree))
-
-
-def _picked(tree: ast.Module) -> str | None:
-    """The default of the notebook's `page.model_picker(mo, default=...)`; None without a picker."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "model_picker":
             given = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "default")]
@@ -70,12 +57,12 @@ def export(
     the share done and what is being done. A cell that fails is a `LabError` that carries its error.
     """
     notebook, dest = Path(notebook).resolve(), Path(dest)
-    says = about(notebook)
+    used = model or default_model(notebook)
     tell = progress or (lambda done, text: None)
     tell(0.05, "running the notebook")
     html = _run(notebook, model)
     tell(0.85, "packing it into one file")
-    page = inline(html, f"{says.title} · looplab", note(model or says.model))
+    page = inline(html, f"{about(notebook).title} · looplab", note(used))
     _write(dest, page)
     tell(1.0, "done")
     return dest
@@ -140,22 +127,21 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--model", help="the model to use in every notebook (default: each one's own)")
     parser.add_argument("--to", type=Path, default=paths.ROOT / "share", help="folder to write to (default: share/)")
     args = parser.parse_args(argv)
-    notebooks = args.notebook or sorted(paths.NOTEBOOKS.rglob("*.py"))
+    notebooks = args.notebook or [paths.NOTEBOOKS / f"{n.path}.py" for n in catalog.notebooks()]
     failed: list[str] = []
     entries: list[Entry] = []
-    for notebook in notebooks:
-        name = f"{notebook.resolve().parent.name}-{notebook.stem}.html"
+    for notebook in map(Path.resolve, notebooks):
+        name = f"{notebook.parent.name}-{notebook.stem}.html"
         print(f"{notebook.stem:<20}", end=" ", flush=True)
         try:
-            says = about(notebook)
-            page = export(notebook, args.to / name, args.model if says.model else None)
+            picks = default_model(notebook) is not None
+            page = export(notebook, args.to / name, args.model if picks else None)
         except LabError as error:
             print("failed", flush=True)
             failed.append(str(error))
             continue
-        size = page.stat().st_size
-        print(f"{size / 1e6:5.1f} MB  {page}", flush=True)
-        entries.append(Entry(name, says.title, says.question, notebook.resolve().parent.name, size))
+        print(f"{page.stat().st_size / 1e6:5.1f} MB  {page}", flush=True)
+        entries.append(Entry(name, page.stat().st_size, about(notebook)))
     if entries:
         index = args.to / "index.html"
         index.write_text(render(entries, datetime.now(UTC)))

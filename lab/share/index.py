@@ -5,19 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from lab.page.parts import STATION_TITLES
+from lab.catalog import TITLES, Notebook
 from lab.page.style import TOKENS
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One page: its file name beside the index, what it is called and asks, its station, its size in bytes."""
+    """One page: its file name beside the index, its size in bytes, the notebook it shows."""
 
     file: str
-    title: str
-    question: str
-    station: str
     size: int
+    notebook: Notebook
 
 
 STYLE = """
@@ -45,12 +43,12 @@ scheme.addEventListener('change', paint); paint();
 def render(entries: Sequence[Entry], date: datetime) -> str:
     """The page that lists `entries`, grouped by station in the order of the loop."""
     parts = []
-    for station, title in STATION_TITLES.items():
-        group = [e for e in entries if e.station == station]
+    for station, title in TITLES.items():
+        group = [e for e in entries if e.notebook.station == station]
         if group:
             parts.append(f'<h2 style="--c:var(--{station})"><b></b>{title}</h2>')
             parts += [_link(e) for e in group]
-    parts += [_link(e) for e in entries if e.station not in STATION_TITLES]
+    parts += [_link(e) for e in entries if e.notebook.station not in TITLES]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -64,8 +62,8 @@ def render(entries: Sequence[Entry], date: datetime) -> str:
 
 
 def _link(entry: Entry) -> str:
-    question = f"<em>{escape(entry.question)}</em>" if entry.question else ""
+    question = f"<em>{escape(entry.notebook.question)}</em>" if entry.notebook.question else ""
     return (
-        f'<a href="{escape(entry.file)}"><span><strong>{escape(entry.title)}</strong>{question}</span>'
+        f'<a href="{escape(entry.file)}"><span><strong>{escape(entry.notebook.title)}</strong>{question}</span>'
         f"<small>{entry.size / 1e6:.1f} MB</small></a>"
     )
