@@ -5,7 +5,17 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-KINDS = ("load", "store", "shared", "exchange", "special", "float", "integer", "move", "control")
+KINDS = {
+    "load": "reads from device memory",
+    "store": "writes to device memory",
+    "shared": "reads or writes shared memory",
+    "exchange": "values passed between the threads of a warp",
+    "special": "exponentials, reciprocals, roots",
+    "float": "floating-point arithmetic",
+    "integer": "addresses, comparisons, bits",
+    "move": "copies, constants, conversions",
+    "control": "branches, barriers, waits",
+}
 
 
 def _tool(name: str, *args: str) -> str:

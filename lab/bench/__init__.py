@@ -16,9 +16,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from lab import records
 from lab.errors import LabError
+
+if TYPE_CHECKING:
+    from lab.runs import Context
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,15 @@ def measure(family: str, gpu: bool) -> list[dict]:
     finally:
         records.command_now.reset(token)
     return [row for row in records.newest() if row["date"] >= since and row["command"] == command]
+
+
+def work(spec: dict[str, Any], ctx: "Context") -> None:
+    """Run of kind "bench": measure `spec["family"]` with the hardware at hand, from a notebook's button."""
+    import torch
+
+    discover()
+    for row in measure(spec["family"], gpu=torch.cuda.is_available()):
+        ctx.log(0, **{row["id"]: row["value"]})
 
 
 def main(argv: list[str]) -> int:

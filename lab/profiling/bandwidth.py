@@ -1,0 +1,51 @@
+"""Recorded bandwidth of a kernel, as rows and as points under the roofline."""
+
+from typing import Any
+
+from lab import records
+from lab.profiling.hardware import GPUS
+
+PEERS = {"ours": "this kernel", "torch": "torch", "compile": "torch.compile"}
+
+
+def recorded(kernel: str) -> list[dict[str, Any]]:
+    """Newest measurement of each case of `kernels.<kernel>.bandwidth_fraction`, shortest rows first; empty when
+    it was never measured. Each holds direction, dtype, cols, bytes, flops, seconds by peer, and hardware."""
+    prefix = f"kernels.{kernel}.bandwidth_fraction."
+    rows = [row for row in records.newest() if row["id"].startswith(prefix)]
+    cases = [
+        {**row["detail"], "fraction": row["value"], "hardware": row["hardware"], "date": row["date"]}
+        for row in rows
+    ]
+    return sorted(cases, key=lambda case: case["cols"])
+
+
+def points(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One point a case and peer for `widgets.roofline.Roofline`."""
+    return [
+        {
+            "label": f"{title}, rows of {case['cols']:,}",
+            "intensity": case["flops"] / case["bytes"],
+            "flops_per_s": case["flops"] / case["seconds"][peer],
+            "group": title,
+            "note": f"{case['bytes'] / case['seconds'][peer] / 1e12:.2f} TB/s",
+        }
+        for case in cases
+        for peer, title in PEERS.items()
+    ]
+
+
+def ceilings(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The data sheet of the card the cases were measured on, and the bandwidth its copy reached then."""
+    hardware = cases[0]["hardware"]
+    for name, (flops, bandwidth, _) in GPUS.items():
+        if name in hardware:
+            peak = flops["float32"]  # softmax runs on the vector units
+            sheet = {"name": f"{name} data sheet", "flops_per_s": peak, "bytes_per_s": bandwidth}
+            copy = {
+                "name": "copy, measured",
+                "flops_per_s": peak,
+                "bytes_per_s": cases[0]["copy_bytes_per_s"],
+            }
+            return [sheet, copy]
+    return [{"name": "copy, measured", "flops_per_s": 1e14, "bytes_per_s": cases[0]["copy_bytes_per_s"]}]
