@@ -57,9 +57,9 @@ class Trace:
         return float((self.events["start"] + self.events["duration"]).max() or 0)  # type: ignore[arg-type]
 
     def operators(self) -> pl.DataFrame:
-        """One row a name and kind, largest self time first; `total` counts nested calls of the same name once."""
+        """One row a name and kind, largest self time first; a call nested in one of the same name is the same call."""
         table = self.events.group_by("name", "kind", "group").agg(
-            pl.len().alias("calls"),
+            pl.col("outer").sum().alias("calls"),
             pl.col("self").sum(),
             pl.col("duration").filter(pl.col("outer")).sum().alias("total"),
             pl.col("device", "flops", "bytes").sum(),

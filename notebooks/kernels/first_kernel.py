@@ -57,8 +57,7 @@ def _(ThreadPoolExecutor, compile_source, interpret_source, paths, random):
         return soon(interpret_source, text, "softmax", (4, cols), dtype, seed)
 
     # both children start while the page is still being built
-    compiled(source, "sm_90", 4096, "bfloat16")
-    checked(source, 4096, "bfloat16", first_seed)
+    _early = compiled(source, "sm_90", 4096, "bfloat16"), checked(source, 4096, "bfloat16", first_seed)
     return checked, compiled, first_seed, source
 
 
@@ -334,7 +333,7 @@ def _(Path, mo, page, recorded, run, tick):
     else:
         _said = None
     trace_choice = mo.ui.dropdown(_options, value=next(iter(_options), None), label="trace")
-    mo.vstack([_said, trace_choice if _options else None])
+    mo.vstack([part for part in (_said, trace_choice if _options else None) if part is not None])
     return (trace_choice,)
 
 

@@ -389,12 +389,11 @@ function render({ model, el, signal }) {
       if (start[i] > to) break;
       if (start[i] + dur[i] < from) continue;
       const k = name[i], sum = (sums[k] ??= { calls: 0, self: 0, total: 0, flops: 0, bytes: 0 });
-      sum.calls++;
       sum.self += own[i];
       sum.flops += flops[i];
       sum.bytes += moved[i];
-      const key = k * 65536 + lane[i], end = open.get(key) ?? -1; // calls nested in one of the same name count once
-      if (start[i] >= end) { sum.total += dur[i]; open.set(key, start[i] + dur[i]); }
+      const key = k * 65536 + lane[i], end = open.get(key) ?? -1; // a call nested in one of the same name is the same call
+      if (start[i] >= end) { sum.calls++; sum.total += dur[i]; open.set(key, start[i] + dur[i]); }
     }
     const rows = [];
     sums.forEach((sum, k) => {
