@@ -46,6 +46,17 @@ def amd_resources(text: str) -> dict:
     return {"registers": int(usage["vgpr_count"]), "spill_bytes": 4 * int(usage["vgpr_spill_count"])}
 
 
+def true_lines(ptx: str) -> str:
+    """PTX without the line marks inside inline assembly: LLVM counts a line on for each line of the assembly."""
+    inside, kept = False, []
+    for line in ptx.splitlines():
+        if "inline asm" in line:
+            inside = "begin" in line
+        if not (inside and line.lstrip().startswith(".loc")):
+            kept.append(line)
+    return "\n".join(kept) + "\n"
+
+
 def sass(text: str, file: str = "kernel.py") -> list[tuple[str, int]]:
     """Instructions of an nvdisasm listing as (text, source line or 0)."""
     lines, at = [], 0
@@ -65,7 +76,7 @@ def ptx(text: str, file: str = "kernel.py") -> list[tuple[str, int]]:
     """PTX or AMD assembly as (text, source line or 0); directives that only describe are left out."""
     lines, at = [], 0
     inside = False
-    for line in text.splitlines():
+    for line in true_lines(text).splitlines():
         if line.lstrip().startswith(".loc"):
             if found := re.findall(rf"{re.escape(file)}:(\d+)", line):
                 at = int(found[-1])

@@ -12,6 +12,8 @@ from typing import Any
 from . import assembly
 from .process import ask
 
+_TOOLS = "".join((Path(__file__).parent / name).read_text() for name in ("child.py", "assembly.py"))
+
 
 @dataclass(frozen=True)
 class Target:
@@ -83,7 +85,7 @@ def compile_source(
 ) -> list[Compiled]:
     """Every kernel that `entry(x)` and its gradient launch for `x` [rows, cols]; KernelError points at the line.
 
-    Answers are kept in `cache` under a hash of the source, the request and Triton's version.
+    Answers are kept in `cache` under a hash of the source, the request, Triton's version and these tools.
     """
     request: dict[str, Any] = {
         "entry": entry,
@@ -91,7 +93,7 @@ def compile_source(
         "shape": shape,
         "dtype": dtype,
     }
-    key = hashlib.sha256(json.dumps([source, request, version("triton")]).encode()).hexdigest()[:24]
+    key = hashlib.sha256(json.dumps([source, request, version("triton"), _TOOLS]).encode()).hexdigest()[:24]
     kept = cache / f"{key}.json"
     if kept.exists():
         answer = json.loads(kept.read_text())
