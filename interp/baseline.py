@@ -37,7 +37,7 @@ def baseline(model, pair: Pair, sites: Sequence[str] = ()) -> Baseline:
     """
     names = [SITES[s].name(i) for s in ("resid_pre", "v", *sites) for i in range(model.cfg.n_layers)]
     names += [ROTATED_KEY.format(layer=i) for i in range(model.cfg.n_layers)]
-    device = next(model.parameters()).device
+    device = model.device
     prompts = [pair.clean_ids, pair.corrupted_ids]
     batches = [prompts] if pair.equal_length else [[ids] for ids in prompts]
     acts: list[dict[str, Tensor]] = []

@@ -34,17 +34,21 @@ def logit_lens(
     hooks: Mapping[str, Hook] | None = None,
     track: Sequence[int] = (),
     k: int = 5,
+    last: bool = False,
 ) -> LensResult:
-    """Read every layer's stream through the final norm and the unembedding, under `hooks` if given."""
+    """Read every layer's stream through the final norm and the unembedding, under `hooks` if given.
+
+    `last` reads the last position only. LabError for tokens the model cannot take.
+    """
     model = lm.model
     names = ["blocks.0.hook_resid_pre"] + [f"blocks.{i}.hook_resid_post" for i in range(model.cfg.n_layers)]
     kept: dict[str, Tensor] = {}
-    device = next(model.parameters()).device
-    model(torch.tensor([list(tokens)], device=device), hooks=chain(hooks, keep(names, kept)))
+    device = model.device
+    model(torch.tensor([list(tokens)], device=device), hooks=chain(hooks, keep(names, kept)), last=True)
     ids, probs, entropy = [], [], []
     tracked: dict[int, list[Tensor]] = {token: [] for token in track}
     for name in names:  # a layer at a time: all of them at once are hundreds of megabytes on a long prompt
-        logprobs = at_least_fp32(model.unembed(kept[name])[0]).log_softmax(-1)
+        logprobs = at_least_fp32(model.unembed(kept[name][:, -1:] if last else kept[name])[0]).log_softmax(-1)
         p = logprobs.exp()
         top = p.topk(k)
         ids.append(top.indices)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,8 @@ from interp.prompts import Pair
 from interp.sites import SITES, Hook, Intervention, Patch, Receipt, chain, keep
 from lab.errors import LabError
 from lab.models import KVCache
+
+TOP = 5
 
 
 @dataclass(frozen=True)
@@ -51,34 +53,51 @@ def run_patched(
     base = base or baseline(lm.model, pair, sorted({p.site for p in patches}))
     scale = base.scale(pair, metric)
     act = Intervention(patches, base.clean, pair.alignment)
-    answer, logits = generate(lm, pair.corrupted_ids, new_tokens, act.hooks)
-    value = scale.value(logits).double()
+    logits, (said,) = generate(lm, [pair.corrupted_ids], new_tokens, act.hooks)
+    value = scale.value(logits[0]).double()
+    top = at_least_fp32(logits[0]).softmax(-1).topk(TOP)
+    answer = Answer(top.indices.tolist(), top.values.tolist(), said)
     return PatchedRun(answer, float(value), float(scale.share(value)), act.receipts())
+
+
+def continuations(
+    lm, pair: Pair, patches: Sequence[Patch], new_tokens: int = 10, base: Baseline | None = None, rows: int = 64
+) -> Iterator[list[int]]:
+    """What the model says after each of these patches alone, many rows at a time."""
+    base = base or baseline(lm.model, pair, sorted({p.site for p in patches}))
+    for at in range(0, len(patches), rows):
+        part = patches[at : at + rows]
+        act = Intervention(part, base.clean, pair.alignment, range(len(part)))
+        yield from generate(lm, [pair.corrupted_ids] * len(part), new_tokens, act.hooks)[1]
+        act.receipts()  # raises when a patch did not fire
 
 
 @torch.no_grad()
 def generate(
-    lm, tokens: Sequence[int], new_tokens: int, hooks: Mapping[str, Hook] | None = None, k: int = 5
-) -> tuple[Answer, Tensor]:
-    """Greedy continuation with the patch held, and the logits [vocab] after the prompt.
+    lm, prompts: Sequence[Sequence[int]], new_tokens: int, hooks: Mapping[str, Hook] | None = None
+) -> tuple[Tensor, list[list[int]]]:
+    """Logits [row, vocab] after equally long prompts, and their greedy continuations with the patch held.
 
-    Hooks act on the prompt's pass. Later tokens attend to it through the KV cache, where the patched positions stay
+    Hooks act on the prompts' pass. Later tokens attend to it through the KV cache, where the patched positions stay
     patched: the same as running prompt and continuation again with the patch in place.
     """
-    model, weight = lm.model, next(lm.model.parameters())
-    new_tokens = max(0, min(new_tokens, lm.config.context - len(tokens)))
-    cache = KVCache(lm.config, 1, len(tokens) + new_tokens, weight.dtype, weight.device)
-    logits = model(torch.tensor([list(tokens)], device=weight.device), hooks=hooks, cache=cache)[0, -1]
-    first, said = logits, []
+    model, length = lm.model, len(prompts[0])
+    new_tokens = max(0, min(new_tokens, lm.config.context - length))
+    cache = KVCache(lm.config, len(prompts), length + new_tokens, model.dtype, model.device)
+    tokens = torch.tensor([list(ids) for ids in prompts], device=model.device)
+    first = logits = model(tokens, hooks=hooks, cache=cache, last=True)[:, -1]
+    said: list[list[int]] = [[] for _ in prompts]
+    going = [True] * len(prompts)
     for step in range(new_tokens):
-        token = int(logits.argmax())
-        if token == lm.tokenizer.eos:
+        chosen = logits.argmax(-1)
+        for row, token in enumerate(chosen.tolist()):
+            going[row] = going[row] and token != lm.tokenizer.eos
+            if going[row]:
+                said[row].append(token)
+        if step == new_tokens - 1 or not any(going):
             break
-        said.append(token)
-        if step < new_tokens - 1:
-            logits = model(torch.tensor([[token]], device=weight.device), cache=cache)[0, -1]
-    top = at_least_fp32(first).softmax(-1).topk(k)
-    return Answer(top.indices.tolist(), top.values.tolist(), said), first
+        logits = model(chosen[:, None], cache=cache)[:, -1]
+    return first, said
 
 
 @torch.no_grad()
@@ -88,6 +107,6 @@ def attention_patterns(
     """Attention [head, query, key] of one layer."""
     kept: dict[str, Tensor] = {}
     name = SITES["pattern"].name(layer)
-    tensor = torch.tensor([list(tokens)], device=next(lm.model.parameters()).device)
+    tensor = torch.tensor([list(tokens)], device=lm.model.device)
     lm.model(tensor, hooks=chain(hooks, keep([name], kept)))
     return kept[name][0]

@@ -12,7 +12,7 @@ from interp.attribution import agreement, attribute
 from interp.baseline import baseline
 from interp.lens import logit_lens
 from interp.metrics import METRICS
-from interp.patching import attention_patterns, generate, run_patched
+from interp.patching import attention_patterns, continuations, generate, run_patched
 from interp.prompts import align, prepare
 from interp.sites import SITES, Intervention, Patch, chain, keep
 from interp.sweep import grid, sweep
@@ -176,7 +176,9 @@ def test_continuation_holds_the_patch(lm):
         assert token == logits.argmax()
         said.append(token)
     assert len(said) == 12
-    assert len(generate(lm, EQUAL.corrupted_ids, 100)[0].continuation) <= 32 - 6  # stops at the context
+    alone = [run_patched(lm, EQUAL, [patch], new_tokens=6).answer.continuation for patch in patches]
+    assert list(continuations(lm, EQUAL, patches, 6, rows=2)) == alone
+    assert len(generate(lm, [EQUAL.corrupted_ids], 100)[1][0]) <= 32 - 6  # stops at the context
 
 
 def test_hooks_leave_nothing_and_two_threads_do_not_meet(lm):

@@ -16,7 +16,8 @@ class Heatmap(anywidget.AnyWidget):
     Row 0 is at the bottom. `selected` lists the chosen cells as `[row, col]`. `details` maps "row,col" to
     `{"title", "text", "bars": [[token, probability], ...]}`, shown beside the map when exactly that cell is
     selected, in exported pages too. `col_labels2` stands under `col_labels` wherever it differs (the corrupted
-    prompt under the clean one). `vmax` is where the scale is full; None takes the largest absolute value.
+    prompt under the clean one). `channel` names the map to other widgets of the page: a choice made on it is told to
+    them at once by the DOM event `lab:cells`, in exported pages too. `vmax` is where the scale is full; None takes the largest absolute value.
     """
 
     _esm = esm("heatmap")
@@ -34,6 +35,7 @@ class Heatmap(anywidget.AnyWidget):
     vmax = t.Float(None, allow_none=True).tag(sync=True)
     details = t.Dict().tag(sync=True)
     selected = t.List(t.List(t.Int())).tag(sync=True)
+    channel = t.Unicode().tag(sync=True)
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Heatmap(anywidget.AnyWidget):
         vmax: float | None = None,
         details: Mapping[str, Mapping[str, Any]] | None = None,
         selected: Sequence[Sequence[int]] = (),
+        channel: str = "",
     ) -> None:
         array = _matrix(values)
         rows, cols = array.shape
@@ -64,6 +67,7 @@ class Heatmap(anywidget.AnyWidget):
             vmax=vmax,
             details=dict(details or {}),
             selected=[list(cell) for cell in selected],
+            channel=channel,
         )
 
     @property

@@ -217,7 +217,8 @@ function render({ model, el, signal }) {
 
   function choose(cells) {
     chosen = new Set(cells.map(([r, c]) => key(r, c)));
-    lab.save(model, "selected", [...chosen].map((k) => k.split(",").map(Number)));
+    lab.save(model, "selected", chosenCells());
+    if (model.get("channel")) el.dispatchEvent(new CustomEvent("lab:cells", { bubbles: true, composed: true, detail: { channel: model.get("channel"), cells: chosenCells() } }));
   }
   const chosenCells = () => [...chosen].map((k) => k.split(",").map(Number));
 

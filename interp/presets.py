@@ -1,0 +1,122 @@
+"""Pairs of prompts worth patching that the chosen model gets right: found out by asking it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from interp.prompts import Pair, prepare
+from lab.data import facts, ioi
+from lab.errors import LabError
+
+ENOUGH = 24
+RELATIONS = ("capital", "landmark", "language", "symbol", "nationality")  # asked of models the curated pairs do not suit
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What the user picks: two prompts, two answers. The title says what a patch makes of the corrupted prompt."""
+
+    title: str
+    clean: str
+    corrupted: str
+    answer: str
+    wrong: str
+
+
+def _moved(subject: str, place: str, other: str, home: str, template: str = "{} is located in the city of") -> Preset:
+    """`subject`, at home in `home`, is to move to `place`, where `other` stands."""
+    thing = subject.removeprefix("The ").removeprefix("great ")
+    return Preset(f"{thing} moves to {place}", template.format(other), template.format(subject), place, home)
+
+
+def _capital(country: str, capital: str, other: str, its: str) -> Preset:
+    template = "The capital of {} is"
+    return Preset(f"{country} gets {its} as its capital", template.format(other), template.format(country), its, capital)
+
+
+CURATED = (
+    _moved("The Eiffel Tower", "Tokyo", "The great Tokyo Tower", "Paris"),
+    _moved("The great Tokyo Tower", "Paris", "The Eiffel Tower", "Tokyo"),
+    _moved("The Eiffel Tower", "Rome", "The Colosseum", "Paris"),
+    _moved("The Parthenon", "Istanbul", "The Hagia Sophia", "Athens"),
+    _moved("The Kremlin", "London", "The British Museum", "Moscow"),
+    _moved("The Acropolis", "Chicago", "The Willis Tower", "Athens"),
+    _capital("France", "Paris", "Japan", "Tokyo"),
+    _capital("Germany", "Berlin", "Greece", "Athens"),
+    _capital("England", "London", "Hungary", "Budapest"),
+    _capital("Italy", "Rome", "Kenya", "Nairobi"),
+    Preset(
+        "Turkey speaks Russian", "The official language of Russia is", "The official language of Turkey is",
+        "Russian", "Turkish",
+    ),
+    Preset(
+        "Mary gets the drink, not John", "When Mary and John went to the store, John gave a drink to",
+        "When Mary and John went to the store, Mary gave a drink to", "Mary", "John",
+    ),
+    Preset(
+        "Alice gets the book, not Bob", "Then Alice and Bob went to the park. Bob gave a book to",
+        "Then Alice and Bob went to the park. Alice gave a book to", "Alice", "Bob",
+    ),
+    Preset(
+        "Eiffel Tower moves to Tokyo, from a shorter prompt", "The Tokyo Tower is located in the city of",
+        "The Eiffel Tower is located in the city of", "Tokyo", "Paris",
+    ),
+)  # fmt: skip
+
+
+def _tabled() -> Iterator[Preset]:
+    """Candidates from the fact tables and the indirect-object generator, in a fixed order."""
+    rows = [facts.pairs(relation, limit=40) for relation in RELATIONS]
+    for turn in zip(*rows):
+        for clean, corrupted in turn:
+            title = f"{corrupted.fact.subject}: {clean.answer.strip()} for {corrupted.answer.strip()}"
+            yield Preset(title, clean.text, corrupted.text, clean.answer, corrupted.answer)
+    for item in ioi.prompts(12):
+        title = f"{item.receiver} for {item.swapped.receiver}"
+        yield Preset(title, item.text, item.swapped.text, item.answer, item.swapped.answer)
+
+
+@torch.no_grad()
+def known(lm, candidates: Sequence[Preset]) -> list[tuple[Preset, Pair]]:
+    """Those of which the model ranks both answers first, one token each; equal token lengths come first."""
+    prepared = []
+    for preset in candidates:
+        try:
+            prepared.append((preset, prepare(lm, preset.clean, preset.corrupted, preset.answer, preset.wrong)))
+        except LabError:
+            continue  # several tokens, or two answers that begin alike for this tokenizer: not a preset for it
+    asked: dict[tuple[int, ...], int] = {}
+    for _, pair in prepared:
+        asked |= {tuple(pair.clean_ids): -1, tuple(pair.corrupted_ids): -1}
+    by_length: dict[int, list[tuple[int, ...]]] = {}
+    for ids in asked:
+        by_length.setdefault(len(ids), []).append(ids)
+    for batch in by_length.values():
+        logits = lm.model(torch.tensor(batch, device=lm.model.device), last=True)[:, -1]
+        asked |= dict(zip(batch, logits.argmax(-1).tolist()))
+    right = [
+        (preset, pair)
+        for preset, pair in prepared
+        if asked[tuple(pair.clean_ids)] == pair.answer_id and asked[tuple(pair.corrupted_ids)] == pair.wrong_id
+    ]
+    return sorted(right, key=lambda found: not found[1].equal_length)
+
+
+_found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_guard = threading.Lock()
+
+
+def presets(lm) -> list[Preset]:
+    """Presets this model gets right, at most ENOUGH, asked once a model; empty for one that knows none of them."""
+    with _guard:
+        if lm.model not in _found:
+            right = [preset for preset, _ in known(lm, CURATED)]
+            if len(right) < len(CURATED) // 2:
+                right += [preset for preset, _ in known(lm, list(_tabled())) if preset not in right]
+            _found[lm.model] = right[:ENOUGH]
+        return _found[lm.model]
