@@ -29,11 +29,12 @@ function render({ model, el, signal }) {
     const said = found?.said;
     goes.replaceChildren(h("h3", {}, "It goes on"), said === undefined || said === null
       ? h("p.soft", {}, !found ? "as below" : model.get("live") ? "…" : "not written out for this cell")
-      : h("p.mono.text", {}, before.prompt ?? "", h("b", {}, said)));
-    was.replaceChildren(h("h3", {}, "Unpatched"), lab.barRows(before.bars ?? [], "var(--neg)", 1), h("p.mono.text.old", {}, before.prompt ?? "", h("b", {}, before.said ?? "")));
+      : h("p.mono.text", {}, before.prompt ?? "", h("b", {}, line(said))));
+    was.replaceChildren(h("h3", {}, "Unpatched"), lab.barRows(before.bars ?? [], "var(--neg)", 1), h("p.mono.text.old", {}, before.prompt ?? "", h("b", {}, line(before.said ?? ""))));
     ui.repaint();
   }
 
+  const line = (text) => text.replace(/\n+/g, " ⏎ ");
   const token = (text, tone) => h("b.mono", { style: { color: `var(--${tone})` } }, lab.plain(text ?? ""));
 
   function receipts(rows) {
