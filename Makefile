@@ -9,6 +9,7 @@ TESTED := $(VENV)/.installed-test
 
 app: $(STAMP)  ## open the lab in a browser
 	@$(BIN)/python -m lab fetch smollm2-135m
+	@$(BIN)/python -m lab.front
 	@$(BIN)/marimo run app.py
 
 test: $(TESTED)  ## everything CI runs

@@ -120,3 +120,7 @@ def write_head() -> None:
         aside.replace(HEAD)
     except OSError:
         return
+
+
+if __name__ == "__main__":  # `make app` does this, so that the first visit paints early too
+    write_head()

@@ -6,7 +6,10 @@ lab.server.child()                               # what `marimo run app.py` star
 """
 
 import argparse
+import ast
+import contextlib
 import functools
+import importlib
 import ipaddress
 import json
 import os
@@ -96,13 +99,24 @@ def create(token: str | None = None) -> Lab:
 
 
 def warm() -> None:
-    """Import what the first notebook would wait for."""
-    import plotly.graph_objects  # noqa: F401
+    """Import what notebooks import, so that the first one opened does not wait for torch."""
+    import plotly.express
     import torch
 
-    import lab.models  # noqa: F401
-
-    torch.zeros(1).sum().item()
+    torch.zeros(1).sum().item()  # starts its threads
+    plotly.express.line(x=[0], y=[0])
+    names = set()
+    for notebook in catalog.notebooks():
+        with contextlib.suppress(SyntaxError, OSError):  # a file being edited is simply not warmed
+            tree = ast.parse((paths.NOTEBOOKS / f"{notebook.path}.py").read_text("utf-8"))
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Import):
+                    names |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    for name in sorted(names):
+        with contextlib.suppress(ImportError):  # a name inside a module, or a package that is not installed
+            importlib.import_module(name)
 
 
 def loopback(host: str) -> bool:

@@ -98,10 +98,10 @@ def test_search_opens_what_it_finds(tab: Page):
 def test_deep_link_carries_the_model_and_it_stays_in_hand(tab: Page, lab: str):
     tab.goto(f"{lab}#/interp/peek?model=pocket-draft")
     assert seen(tab) == "pocket-draft at 0"
-    field = opened(tab).locator(".lab-picker select")
+    field = opened(tab).locator(".lw-picker select")
     field.select_option(label="another…")
-    opened(tab).locator(".lab-picker input").fill("org/name")
-    opened(tab).locator(".lab-picker input").press("Enter")
+    opened(tab).locator(".lw-picker input").fill("org/name")
+    opened(tab).locator(".lw-picker input").press("Enter")
     expect(opened(tab).locator("#seen")).to_have_text("org/name at 0", timeout=WAIT)
     expect(tab).to_have_url(re.compile(r"#/interp/peek\?model=org%2Fname"))
     # the next notebook opened starts with it
@@ -125,7 +125,7 @@ def test_dark_and_light_reach_the_notebook_and_its_widgets(tab: Page):
     tab.get_by_role("button", name="Switch to dark").click()
     expect(body).to_have_class(re.compile(r"\bdark\b"))
     assert body.evaluate(paper) == "rgb(17, 19, 22)"
-    field = opened(tab).locator(".lab-picker select")
+    field = opened(tab).locator(".lw-picker select")
     assert field.evaluate("e => getComputedStyle(e).backgroundColor") == "rgb(24, 27, 31)"
     tab.reload()
     expect(tab.locator("#looplab")).to_have_attribute("data-theme", "dark")

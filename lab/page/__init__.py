@@ -2,9 +2,10 @@
 
 from lab.page.models import chosen, model_picker
 from lab.page.parts import cost, count, duration, guard, header, live, note, problem, size, start
+from lab.page.share import share_button
 from lab.page.watch import watch
 
 __all__ = [
-    "chosen", "cost", "count", "duration", "guard", "header", "live", "model_picker", "note", "problem", "size",
-    "start", "watch",
+    "chosen", "cost", "count", "duration", "guard", "header", "live", "model_picker", "note", "problem",
+    "share_button", "size", "start", "watch",
 ]  # fmt: skip

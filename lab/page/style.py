@@ -8,8 +8,9 @@ from typing import Any
 import plotly.graph_objects as go
 import plotly.io
 
+from widgets import assets
+
 HERE = Path(__file__).parent
-TOKENS = HERE / "tokens.css"
 STATIONS = ("data", "train", "kernels", "inference", "evals", "posttrain", "interp", "research", "deploy")
 # Order for series in one plot: neighbours differ in hue and in lightness.
 SERIES = ("interp", "train", "inference", "kernels", "evals", "data", "posttrain", "research", "deploy")
@@ -18,7 +19,8 @@ SERIES = ("interp", "train", "inference", "kernels", "evals", "data", "posttrain
 @cache
 def stylesheet() -> str:
     """Tokens, then the rules of the page."""
-    return TOKENS.read_text() + "\n" + (HERE / "page.css").read_text()
+    tokens = f":root {{{assets.tokens('light')}}} :root.dark, .dark {{{assets.tokens('dark')}}}"
+    return tokens + "\n" + (HERE / "page.css").read_text("utf-8")
 
 
 def style_element() -> str:
@@ -35,8 +37,7 @@ def head() -> str:
 @cache
 def tokens() -> dict[str, str]:
     """Name of each light-theme token and its value."""
-    light = TOKENS.read_text().split("dark", 1)[0]
-    return dict(re.findall(r"--([\w-]+):\s*([^;}]+)", light))
+    return dict(re.findall(r"--([\w-]+):\s*([^;]+)", assets.tokens("light")))
 
 
 @cache

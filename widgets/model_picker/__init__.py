@@ -1,12 +1,11 @@
 """Choose a model: a list by group, or a directory, hub id or run written by hand."""
 
-from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets
 
-HERE = Path(__file__).parent
+from widgets import assets
 
 
 class ModelPicker(anywidget.AnyWidget):
@@ -14,8 +13,8 @@ class ModelPicker(anywidget.AnyWidget):
 
     The page may ask for a fresh list with a custom message `{"ask": "options"}`, answered by `refresh`."""
 
-    _esm = HERE / "widget.js"
-    _css = HERE / "widget.css"
+    _esm = assets.esm("model_picker")
+    _css = assets.css("model_picker")
     options = traitlets.List(traitlets.Dict()).tag(sync=True)
     value = traitlets.Unicode().tag(sync=True)
 

@@ -2,13 +2,10 @@
 const OTHER = "\u0000other";
 
 function render({ model, el, signal }) {
-  const root = document.createElement("div");
-  root.className = "lab-picker";
-  root.innerHTML = `<label>model <select aria-label="Model"></select></label>
-    <input hidden aria-label="Directory, hub id or run" placeholder="directory, org/name or run:id@step" spellcheck="false">
-    <span class="detail"></span>`;
-  el.append(root);
-  const select = root.querySelector("select"), field = root.querySelector("input"), detail = root.querySelector(".detail");
+  const ui = lab.mount(el, "picker", signal);
+  const select = lab.h("select", { "aria-label": "Model" }), detail = lab.h("span.soft");
+  const field = lab.h("input", { type: "text", hidden: true, "aria-label": "Directory, hub id or run", placeholder: "directory, org/name or run:id@step", spellcheck: "false" });
+  ui.root.append(lab.h("label", {}, "model ", select), field, detail);
 
   const draw = () => {
     const value = model.get("value"), options = model.get("options");
@@ -55,14 +52,10 @@ function render({ model, el, signal }) {
   field.addEventListener("change", () => choose(field.value.trim()));
   // the list is replaced while it may be open: redraw only when it differs
   let shown = "";
-  const options = () => {
-    const now = JSON.stringify(model.get("options"));
+  ui.watch(model, ["options", "value"], () => {
+    const now = JSON.stringify([model.get("options"), model.get("value")]);
     if (now !== shown) { shown = now; draw(); }
-  };
-  model.on("change:options", options);
-  model.on("change:value", draw);
-  signal?.addEventListener("abort", () => { model.off("change:options", options); model.off("change:value", draw); });
-  draw();
+  });
 }
 
 export default { render };

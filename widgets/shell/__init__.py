@@ -6,6 +6,8 @@ from pathlib import Path
 import anywidget
 import traitlets
 
+from widgets import assets
+
 HERE = Path(__file__).parent
 #: Its script, in order; together they define `looplab(data)`, which builds the shell once a window.
 PARTS = ("dom", "map", "home", "frames", "shell")
@@ -17,7 +19,9 @@ def code() -> str:
 
 
 def style() -> str:
-    return (HERE / "shell.css").read_text("utf-8")
+    """Its style sheet, tokens first."""
+    tokens = f".ll-root {{{assets.tokens('light')}}} .ll-root[data-theme=dark] {{{assets.tokens('dark')}}}"
+    return f"{tokens}\n{(HERE / 'shell.css').read_text('utf-8')}"
 
 
 # The shell stands beside the body, outside the shadow root anywidget styles: its style goes into the document.

@@ -55,6 +55,7 @@ const makeFrames = (host, tell) => {
     hide() { shown = null; for (const entry of open.values()) entry.box.classList.remove("ll-shown"); },
     theme(theme) { for (const entry of open.values()) post(entry, { lab: "theme", theme }); },
     has: (path) => open.has(path),
+    size: () => open.size,
     clear() { for (const path of [...open.keys()]) close(path); },
   };
 };

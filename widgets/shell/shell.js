@@ -1,6 +1,7 @@
 // The shell: sidebar, search, routes, theme; it owns the page and the frames. One a window, whoever asks first.
 function looplab(first) {
   if (window.looplab) return window.looplab;
+  performance.setResourceTimingBufferSize(2000);
   let data = { stations: [], notebooks: [], exhibits: [], runs: null, models: null, hardware: { cores: 0, gpu: "", line: "" }, lab: null, trouble: "", ...first };
   const system = matchMedia("(prefers-color-scheme: dark)");
   let chosenTheme = kept("theme") ?? "system", picked = kept("model");
@@ -107,6 +108,17 @@ function looplab(first) {
     }
     say(lab.state === "unreachable" ? unreachable() : "");
     route();
+    if (given.port && lab.state === "ready") setTimeout(() => fetchAhead(base), 1500);
+  };
+  // The notebooks' pages load the files this page has loaded, but from the other port: have them in the
+  // browser's cache before the first one is opened.
+  const fetchAhead = async (base) => {
+    const files = performance.getEntriesByType("resource").map((r) => r.name).filter((n) => n.startsWith(`${location.origin}/assets/`));
+    const queue = [...new Set(files)].map((n) => new URL(n.slice(location.origin.length), base).href);
+    const worker = async () => {
+      while (queue.length && !deck.size() && base === lab.base) await fetch(queue.shift(), { mode: "no-cors", priority: "low" }).catch(() => {});
+    };
+    await Promise.all([worker(), worker(), worker()]);
   };
 
   // ---- drawing
