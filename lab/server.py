@@ -178,6 +178,12 @@ def child() -> Child:
 
 def _serve_as_child() -> None:
     """Serve notebooks on a free loopback port, say so on standard output as JSON lines, end with the parent."""
+
+    def leave_with_parent() -> None:
+        sys.stdin.buffer.read()
+        os._exit(0)
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
     import uvicorn
 
     token = os.environ.pop(TOKEN)  # not handed on to the runs started from notebooks
@@ -189,10 +195,6 @@ def _serve_as_child() -> None:
     listener.listen(128)
     app = create(token)
 
-    def leave_with_parent() -> None:
-        sys.stdin.buffer.read()
-        os._exit(0)
-
     def report() -> None:
         pipe.write(json.dumps({"port": listener.getsockname()[1]}) + "\n")
         warm()
@@ -203,8 +205,7 @@ def _serve_as_child() -> None:
                 pipe.write(json.dumps({"models": models}) + "\n")
             time.sleep(2)
 
-    for work in (leave_with_parent, report):
-        threading.Thread(target=work, daemon=True).start()
+    threading.Thread(target=report, daemon=True).start()
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[listener])
 

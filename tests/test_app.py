@@ -187,7 +187,7 @@ def test_the_child_dies_with_a_killed_parent(chrome: Browser):
             time.sleep(0.1)
         assert len(children) == 1
         os.kill(parent.pid, signal.SIGKILL)
-        gone, alive = psutil.wait_procs(children, timeout=5)
+        gone, alive = psutil.wait_procs(children, timeout=30)
         page.close()
         assert gone and not alive
 
