@@ -203,7 +203,7 @@ function render({ model, el, signal }) {
     ctx.lineWidth = 1.8;
     ctx.stroke(path);
     if (at && map.matches(":focus-visible")) {
-      const [x, y, w, t] = box(...at), d = Math.min(w, t) > 9 ? 2.5 : -1; // inside the outline of the chosen, where it fits
+      const [x, y, w, t] = box(...at), d = Math.min(w, t) >= 16 ? 3 : -1; // inside the outline of the chosen, where it fits
       ctx.strokeStyle = tokens.card;
       ctx.lineWidth = 4;
       ctx.strokeRect(x + d, y + d, w - 2 * d, t - 2 * d);
