@@ -1,7 +1,10 @@
 """Evals: intervals against known values, graders, results on disk, and a whole small eval."""
 
 import math
+from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -15,13 +18,18 @@ from lab.evals import (
     Result,
     Sample,
     Step,
+    Task,
     compare,
+    evaluate,
+    facts,
     grader,
     mcnemar,
     normalise,
     read_results,
     wilson,
+    work,
 )
+from lab.evals.view import Board
 
 CAPITAL = Sample("c1", "The capital of France is", ("Paris",), ("Paris", "Rome", "Berlin"))
 
@@ -159,10 +167,140 @@ def test_results_come_back_from_disk_without_a_torn_row(tmp_path):
     whole = read_results(path)
     assert [r.sample.id for r in whole] == ["s0", "s1", "s2"]
     assert whole[0].sample == some_result(0).sample and whole[0].steps[0].p == pytest.approx(
-        0.123456789, rel=1e-4
+        0.123456789, rel=1e-2
     )
     path.write_bytes(path.read_bytes()[:-7])
     assert [r.sample.id for r in read_results(path)] == ["s0", "s1"]
     path.write_text('{"loss": 1}\n')
     with pytest.raises(LabError, match="not eval results"):
         read_results(path)
+
+
+def letters_lm(answers):
+    """A model of one token a character that goes on with the answer of the longest prompt that fits."""
+    import torch
+
+    class Model:
+        device, dtype = torch.device("cpu"), torch.float32
+
+        def __call__(self, tokens, cache=None, last=False):
+            if not hasattr(cache, "seen"):
+                cache.seen, cache.k = tokens, None
+            else:
+                cache.seen = torch.cat([cache.seen, tokens], 1)
+            logits = torch.zeros(*tokens.shape, 200)
+            for row, ids in enumerate(cache.seen.tolist()):
+                text = "".join(map(chr, ids)).lstrip("\0")
+                for prompt, answer in answers.items():
+                    whole = prompt + answer + "\1"
+                    if whole.startswith(text) and len(text) < len(whole) and text.startswith(prompt):
+                        logits[row, -1, ord(whole[len(text)])] = 9.0
+            return logits
+
+    class Tokenizer:
+        eos = 1
+
+        def encode(self, text):
+            return [ord(c) for c in text]
+
+        def decode(self, ids):
+            return "".join(map(chr, ids))
+
+        def pieces(self, ids):
+            return list(map(chr, ids))
+
+    config = SimpleNamespace(
+        context=200, n_layers=1, n_kv_heads=1, d_head=2, vocab_size=200, d_model=2, n_heads=1, d_mlp=2
+    )
+    return SimpleNamespace(name="letters", model=Model(), tokenizer=Tokenizer(), config=config)
+
+
+def test_an_eval_from_prompt_to_grade():
+    lm = letters_lm({"The capital of France is": " Paris", "The capital of Italy is": " Paris", "Say": ""})
+    samples = (
+        Sample("fr", "The capital of France is", ("Paris",), ("Paris", "Rome")),
+        Sample("it", "The capital of Italy is", ("Rome",), ("Paris", "Rome")),
+        Sample("no", "Say", ("nothing",)),
+    )
+    found = {r.sample.id: r for r in evaluate(lm, Task("t", samples, max_tokens=10))}
+    assert found["fr"].grade.right and found["fr"].completion == " Paris"
+    assert found["it"].grade.failure == "another of its kind"
+    assert found["no"].grade.failure == "no answer"
+    assert [s.text for s in found["fr"].steps] == [*" Paris", "\1"]
+    assert all(s.p is not None and s.p > 0.9 and s.top[0][0] == s.text for s in found["fr"].steps)
+    assert found["fr"].prompt_steps[0].p is None and len(found["fr"].prompt_steps) == len(
+        "The capital of France is"
+    )
+    assert [r.sample.id for r in evaluate(lm, Task("t", samples), skip={"fr", "no"})] == ["it"]
+
+
+def test_facts_task_is_fixed_and_answerable():
+    task = facts.task(3)
+    assert task == facts.task(3) and task != facts.task(3, seed=1)
+    assert len({s.id for s in task.samples}) == len(task.samples)
+    general = [s for s in task.samples if facts.is_general(s)]
+    assert len(general) >= 75 and len(task.samples) - len(general) == 3 * len(facts.group_order()) - 3 * len(
+        {s.group for s in general}
+    )
+    for s in task.samples:
+        assert s.prompt.strip() == s.prompt and s.answers[0] in s.options and 2 <= len(set(s.options)) <= 8
+        assert grader("starts")(s, f" {s.answers[0]}, and so on").right
+        assert not grader("starts")(s, " zzz").right
+    with pytest.raises(LabError, match="no samples"):
+        facts.task(0, general=0)
+
+
+def two_models():
+    right = [True, False, True, True, False]
+    first = [some_result(i) for i in range(5)]
+    second = [
+        replace(r, model="n", grade=Grade(ok, "because", None if ok else "echo"))
+        for r, ok in zip(first, right)
+    ]
+    return {"m": first, "n": second}
+
+
+def test_what_the_page_shows():
+    results = two_models()
+    board = Board(["m", "n"])
+    board.show(results)
+    assert [r["note"] for r in board.scores.rows if r["label"] == "all"] == ["0 of 5", "3 of 5"]
+    assert board.difference.rows[0]["value"] == pytest.approx(-0.6)
+    assert "right alone 0 and 3" in board.difference.rows[0]["note"]
+    assert {row["failure"]: (row["m"], row["n"]) for row in board.failures.rows}["echo"] == (5, 2)
+    assert board.groups.rows == [{"about": "g", "samples": 5, "m": 0.0, "n": 60.0}]
+    assert [s["id"] for s in board.reader.samples] == [f"s{i}" for i in range(5)]
+    assert board.reader.samples[0]["results"]["n"]["right"] and board.reader.selected == "s0"
+    board.reader.selected = "s3"
+    board.show({"m": results["m"]})
+    assert board.reader.selected == "s3" and board.reader.samples[0]["results"]["n"] is None
+
+
+def test_an_eval_run_resumes_where_it_stopped(tmp_path, monkeypatch):
+    class Ctx:
+        path = tmp_path
+        cancelled = False
+        rows: ClassVar[list] = []
+
+        def log(self, step, **values):
+            self.rows.append({"step": step, **values})
+            self.cancelled = step == 2
+
+        def note(self, text):
+            pass
+
+    task = Task("facts", tuple(Sample(f"s{i}", f"Say {i}:", (f"{i}",)) for i in range(5)))
+    monkeypatch.setattr(work.facts, "task", lambda **shape: task)
+    monkeypatch.setattr(
+        work.models, "load", lambda name: letters_lm({f"Say {i}:": f" {i}" for i in range(4)})
+    )
+    work.work({"models": ["letters"]}, Ctx())
+    assert len(read_results(tmp_path / work.RESULTS)) == 2
+    ctx = Ctx()
+    ctx.rows.clear()
+    work.work({"models": ["letters"]}, ctx)
+    found = read_results(tmp_path / work.RESULTS)
+    assert [r.sample.id for r in found] == [f"s{i}" for i in range(5)]
+    assert ctx.rows[-1] == {"step": 5, "model": "letters", "seen": 5, "right": 4, "share": 0.8, "total": 5}
+    with pytest.raises(LabError, match="names no model"):
+        work.work({}, ctx)

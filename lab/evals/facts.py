@@ -34,6 +34,7 @@ def bundled(per_relation: int, seed: int = 0) -> list[Sample]:
                     answers=(answer,),
                     options=_options(answer, answers, f"{seed}{prompt.text}"),
                     group=relation.replace("_", " "),
+                    kin=tuple(answers),
                 )
             )
     return samples
@@ -54,9 +55,17 @@ def common(limit: int | None = None, seed: int = 0) -> list[Sample]:
             answers=(row["answer"], *filter(None, row["also"].split("|"))),
             options=_options(row["answer"], answers[row["group"]], f"{seed}{row['prompt']}"),
             group=row["group"],
+            kin=tuple(answers[row["group"]]),
         )
         for row in rows
     ]
+
+
+def group_order() -> dict[str, int]:
+    """Place of each group: relations of the tables first, then common knowledge, as they are listed."""
+    general = (row["group"] for row in facts.table("general"))
+    names = dict.fromkeys([*(r.replace("_", " ") for r in facts.RELATIONS), *general])
+    return {name: i for i, name in enumerate(names)}
 
 
 def is_general(sample: Sample) -> bool:

@@ -85,7 +85,7 @@ def failure(sample: Sample, completion: str) -> str:
     wanted = [normalise(a) for a in sample.answers]
     if any(f" {w} " in f" {said} " for w in wanted):
         return "too late"
-    others = [normalise(o) for o in sample.options if o not in sample.answers]
+    others = [normalise(o) for o in (*sample.options, *sample.kin) if o not in sample.answers]
     if any(said == o or said.startswith(o + " ") for o in others):
         return "another of its kind"
     if any(_close(said, w) for w in wanted):

@@ -20,6 +20,8 @@ class Sample:
     options: tuple[str, ...] = ()
     """for a choice by likelihood: the right answer and others of its kind"""
     group: str = ""
+    kin: tuple[str, ...] = ()
+    """every answer of its kind, to tell failures apart; not stored with the results"""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,9 @@ class Result:
 
     def to_row(self) -> dict[str, Any]:
         """As a JSON object; `from_row` reads it back."""
-        return _rounded(asdict(self))
+        row = _rounded(asdict(self))
+        del row["sample"]["kin"]
+        return row
 
     @staticmethod
     def from_row(row: dict[str, Any]) -> "Result":
@@ -96,9 +100,9 @@ def _step(row: dict[str, Any]) -> Step:
 
 
 def _rounded(value: Any) -> Any:
-    """Floats to five significant figures: a stored result is read by people and must stay small."""
+    """Floats to three significant figures: a stored result is read by people and must stay small."""
     if isinstance(value, float):
-        return float(f"{value:.5g}")
+        return float(f"{value:.3g}")
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,5 +1,5 @@
 const LIVE = ["starting", "running"];
-const WORDS = { starting: "starting", running: "training", done: "done", cancelled: "cancelled", failed: "failed", lost: "interrupted" };
+const WORDS = { starting: "starting", running: "running", done: "done", cancelled: "cancelled", failed: "failed", lost: "interrupted" };
 
 function span(seconds) {
   const s = Math.max(0, Math.round(seconds)), pad = (n) => String(n).padStart(2, "0");

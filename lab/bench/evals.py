@@ -1,0 +1,33 @@
+"""Records of the facts eval: share right with its interval, bundled and general halves; the results are kept too."""
+
+from lab import records
+from lab.bench import bench
+
+MODELS = {"pocket": "pocket", "smollm2": "smollm2-135m"}
+
+
+@bench("evals")
+def facts_task() -> None:
+    """Both models on the facts task; their results are stored for the notebook to open with."""
+    from lab.evals import facts, stored, wilson
+
+    for case, name in MODELS.items():
+        results = stored.measure(name)
+        halves = {
+            "all": results,
+            "bundled": [r for r in results if not facts.is_general(r.sample)],
+            "general": [r for r in results if facts.is_general(r.sample)],
+        }
+        detail = {}
+        for half, mine in halves.items():
+            right = sum(r.grade.right for r in mine)
+            interval = wilson(right, len(mine))
+            detail[half] = {"right": right, "total": len(mine), "low": interval.low, "high": interval.high}
+        records.write(
+            f"evals.facts.{case}",
+            detail["all"]["right"] / detail["all"]["total"],
+            "share right",
+            better="higher",
+            detail=detail,
+            note="greedy completions that begin with the answer; bundled facts in phrasings they were never trained in",
+        )
