@@ -24,7 +24,7 @@ def points(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One point a case and peer for `widgets.roofline.Roofline`."""
     return [
         {
-            "label": f"{title}, rows of {case['cols']:,}",
+            "label": title,
             "intensity": case["flops"] / case["bytes"],
             "flops_per_s": case["flops"] / case["seconds"][peer],
             "group": title,

@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from lab.runs.context import Context
 
 #: kind -> "module:function"
-KINDS: dict[str, str] = {"train": "lab.train.loop:work", "eval": "lab.evals.work:work"}
+KINDS: dict[str, str] = {
+    "train": "lab.train.loop:work",
+    "eval": "lab.evals.work:work",
+    "profile": "lab.profiling.step:work",
+    "bench": "lab.bench:work",
+}
 
 
 def entry(kind: str) -> str:

@@ -17,6 +17,7 @@ app = marimo.App(width="full", app_title="First kernel")
 
 @app.cell
 def _():
+    import html
     import random
     from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
@@ -34,7 +35,8 @@ def _():
         exhibits=("S6", "L2"),
     )
     return (
-        KernelError, Path, TARGETS, ThreadPoolExecutor, compile_source, interpret_source, mo, page, paths, random,
+        KernelError, Path, TARGETS, ThreadPoolExecutor, compile_source, html, interpret_source, mo, page, paths,
+        random,
     )  # fmt: skip
 
 
@@ -75,7 +77,7 @@ def _(TARGETS, first_seed, mo, random, source):
         label="Check on new random numbers, about 3 s",
         kind="success",
     )
-    editor = mo.ui.code_editor(source, language="python", max_height=460)
+    editor = mo.ui.code_editor(source, language="python", max_height=460, debounce=True)  # told on leaving it
     mo.vstack(
         [
             mo.hstack([target, dtype, cols, direction, again], justify="start", align="end", wrap=True, gap=1.2),
@@ -86,11 +88,16 @@ def _(TARGETS, first_seed, mo, random, source):
 
 
 @app.cell
-def _(KernelError, cols, compiled, dtype, editor, mo, page, target):
+def _(KernelError, cols, compiled, dtype, editor, html, mo, page, target):
     def told(error, text):
         """A KernelError with the line it is about."""
-        line = text.splitlines()[error.line - 1].strip() if error.line else ""
-        return page.problem(f"Line {error.line}: {line}   {error}" if line else str(error))
+        if not error.line:
+            return page.problem(str(error))
+        line = html.escape(text.splitlines()[error.line - 1].strip())
+        return mo.Html(
+            f'<div class="lab-note" role="alert" data-kind="bad" style="--c:var(--neg)"><b>Line {error.line}</b>'
+            f"<code>{line}</code><br>{html.escape(str(error))}</div>"
+        )
 
     try:
         with mo.status.spinner("Compiling", remove_on_exit=True):
@@ -150,6 +157,8 @@ def _(TARGETS, built, direction, editor, mo, target):
 
 @app.cell
 def _(KernelError, again, checked, cols, dtype, editor, mo, told):
+    from math import isfinite
+
     from kernels.tools.interpret import TOLERANCE
     from widgets.table import Table
 
@@ -172,7 +181,7 @@ def _(KernelError, again, checked, cols, dtype, editor, mo, told):
                         {
                             "case": c.name, "shape": " x ".join(map(str, c.shape)),
                             "forward": c.forward, "backward": c.backward, "ms": 1e3 * c.seconds,
-                            "verdict": "right" if c.ok else "wrong",
+                            "verdict": "right" if c.ok else "wrong" if isfinite(c.forward + c.backward) else "wrong: NaN out of place",
                         }
                         for c in checks
                     ],
@@ -218,7 +227,7 @@ def _(get_bench, mo, runs):
 
 
 @app.cell
-def _(bench_run, bench_tick, direction, dtype, mo, page):
+def _(bench_run, bench_tick, cols, direction, dtype, mo, page):
     bench_tick
     import plotly.graph_objects as go
 
@@ -249,6 +258,7 @@ def _(bench_run, bench_tick, direction, dtype, mo, page):
                 hovertemplate="%{y:.2f} TB/s at rows of %{x:,}",
             )  # fmt: skip
         roofs = bandwidth.ceilings(cases)
+        chosen = [case for case in cases if case["cols"] == cols.value]
         for roof in roofs:
             figure.add_hline(roof["bytes_per_s"] / 1e12, line={"color": "rgba(128,128,128,.6)", "width": 1},
                              annotation={"text": roof["name"], "font": {"size": 12}})  # fmt: skip
@@ -263,7 +273,7 @@ def _(bench_run, bench_tick, direction, dtype, mo, page):
                     f"<p class='lab-small'>{way}, {dtype.value}, recorded on {cases[0]['hardware']} on {cases[0]['date'][:10]}; "
                     f"worst {worst['fraction']:.0%} of a copy, at rows of {worst['cols']:,}.</p>"
                 ),
-                mo.hstack([mo.ui.plotly(figure), mo.ui.anywidget(Roofline(roofs, bandwidth.points(cases), "Roofline"))],
+                mo.hstack([mo.ui.plotly(figure), mo.ui.anywidget(Roofline(roofs, bandwidth.points(chosen), f"Rows of {cols.value:,}"))],
                           widths="equal", wrap=True, gap=1.5),
             ]
         )  # fmt: skip
