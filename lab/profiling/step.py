@@ -52,6 +52,7 @@ def profile(model: "Decoder", batch: int, length: int, path: Path) -> dict[str, 
 
     device = model.device
     on_gpu = device.type == "cuda"
+    model.requires_grad_(True)  # models are loaded for reading
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     tokens = torch.randint(model.cfg.vocab_size, (batch, length + 1), device=device)
 
