@@ -167,6 +167,7 @@ _COLUMNS = {
     "occupation": ("people", "name", "occupation"),
 }
 RELATIONS = tuple(PHRASINGS)
+FIRST = ("capital", "landmark")  # few enough to be learned within a minute on two cores
 
 
 @dataclass(frozen=True)
@@ -257,11 +258,11 @@ def pairs(relation: str, phrasing: int = 0, limit: int | None = None, seed: int 
     return found if limit is None else found[:limit]
 
 
-def sentences(rng: random.Random) -> Iterator[str]:
+def sentences(rng: random.Random, relations: tuple[str, ...] = RELATIONS) -> Iterator[str]:
     """Endless training sentences: relations take turns by size to the power 0.6, facts uniformly within one."""
-    sizes = [len(facts(r)) ** 0.6 for r in RELATIONS]
+    sizes = [len(facts(r)) ** 0.6 for r in relations]
     while True:
-        (relation,) = rng.choices(RELATIONS, sizes)
+        (relation,) = rng.choices(relations, sizes)
         fact = rng.choice(facts(relation))
         p = prompt(fact, rng.choice(trained(fact)))
         yield p.text + p.answer

@@ -13,7 +13,7 @@ from lab.errors import LabError
 
 # pages of these are short and complete: a window starts where a page starts, half the time without its mark, so
 # that a bare prompt looks as usual to the model as one after the end-of-text token
-ALIGNED = frozenset({"facts", "ioi", "sums", "repeats"})
+ALIGNED = frozenset({"facts", "first", "ioi", "sums", "repeats"})
 
 
 class Mixture:

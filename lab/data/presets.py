@@ -21,6 +21,7 @@ class Preset:
 
 PRESETS = {
     "mixed": Preset("facts, names, sums and lists", {"facts": 0.5, "ioi": 0.2, "sums": 0.15, "repeats": 0.15}),
+    "first": Preset("first facts: capitals and landmarks, known within a minute", {"first": 1.0}),
     "facts": Preset("facts in many phrasings", {"facts": 1.0}),
     "ioi": Preset("indirect objects: who gets the drink", {"ioi": 1.0}),
     "sums": Preset("additions of two digits", {"sums": 1.0}),

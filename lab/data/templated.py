@@ -1,5 +1,6 @@
 """Pages of generated text: facts, indirect objects, sums, repeated lists; endless, fixed by their seed."""
 
+import functools
 import itertools
 import random
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from lab.errors import LabError
 
 KINDS: dict[str, Callable[[random.Random], Iterator[str]]] = {
     "facts": facts.sentences,
+    "first": functools.partial(facts.sentences, relations=facts.FIRST),
     "ioi": ioi.sentences,
     "sums": sums.sentences,
     "repeats": repeats.sentences,

@@ -28,13 +28,19 @@ class View:
         self._pace: deque[tuple[int, float]] = deque(maxlen=60)  # (step, time) of the latest rows
         self._values: dict[str, Any] = {}
         self._samples: list[dict[str, Any]] = []
+        if monitor is not None:
+            steps = _spec(run).get("steps", 0)
+            with monitor.hold_sync():
+                monitor.run, monitor.label, monitor.steps = run.id, run.id, steps if isinstance(steps, int) else 0
+                monitor.state, monitor.message, monitor.step = "", "", 0
+                monitor.seconds, monitor.left, monitor.values, monitor.samples = 0.0, None, {}, []
 
     def update(self) -> bool:
         """Returns whether the run is still live."""
         state = self.run.state  # before the rows: what ended has written everything
         rows = self._tail.rows()
         self.curves.append(rows, series=self.run.id)
-        if self.monitor is not None:
+        if self.monitor is not None and self.monitor.run == self.run.id:  # it may show another run by now
             self._tell(self.monitor, state, rows)
         if self.scrubber is not None:
             marks = [checkpoint.step for checkpoint in self.run.checkpoints()]
@@ -63,10 +69,7 @@ class View:
 
     def _split(self, sample: str) -> tuple[str, str]:
         """The prompt a sample was written for, and what the model wrote."""
-        try:
-            prompt = str(self.run.spec.get("sample", ""))
-        except LabError:
-            prompt = ""
+        prompt = str(_spec(self.run).get("sample", ""))
         return (prompt, sample[len(prompt) :]) if sample.startswith(prompt) else ("", sample)
 
     def _left(self, steps: int) -> float | None:
@@ -83,6 +86,14 @@ class View:
             return 0.0
         end = time.time() if state in LIVE else status.get("ended") or (rows[-1]["time"] if rows else 0.0)
         return max(0.0, end - status.get("started", end))
+
+
+def _spec(run: Run) -> dict[str, Any]:
+    """What the run was asked to do; nothing when somebody damaged it, which its `error` says."""
+    try:
+        return run.spec
+    except LabError:
+        return {}
 
 
 def watch(mo: Any, runs: Sequence[Run], curves: Curves, monitor: RunMonitor | None = None,

@@ -75,6 +75,7 @@ def questions(count: int, seed: int = 0) -> dict[str, list[Question]]:
     rng = random.Random(seed)
     return {
         "facts": [(p.text, p.answer) for p in facts.scored(limit=count, seed=seed)],
+        "first": [(p.text, p.answer) for r in facts.FIRST for p in facts.scored(r, max(count // 2, 1), seed)],
         "ioi": [(p.text, p.answer) for p in ioi.prompts(count, seed)],
         "sums": sums.prompts(rng, min(count, len(sums.pairs(True)))),
         "repeats": repeats.prompts(count, seed),

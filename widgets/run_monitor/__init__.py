@@ -21,6 +21,7 @@ class RunMonitor(anywidget.AnyWidget):
     _esm = esm("run_monitor")
     _css = css("run_monitor")
 
+    run = t.Unicode(help="id of the run").tag(sync=True)
     label = t.Unicode().tag(sync=True)
     state = t.Unicode().tag(sync=True)
     message = t.Unicode(help="one sentence: an error, or what a button did").tag(sync=True)
