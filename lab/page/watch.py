@@ -28,10 +28,17 @@ class View:
         self._pace: deque[tuple[int, float]] = deque(maxlen=60)  # (step, time) of the latest rows
         self._values: dict[str, Any] = {}
         self._samples: list[dict[str, Any]] = []
+        if scrubber is not None:
+            with scrubber.hold_sync():
+                scrubber.value, scrubber.steps = None, []
         if monitor is not None:
             steps = _spec(run).get("steps", 0)
             with monitor.hold_sync():
-                monitor.run, monitor.label, monitor.steps = run.id, run.id, steps if isinstance(steps, int) else 0
+                monitor.run, monitor.label, monitor.steps = (
+                    run.id,
+                    run.id,
+                    steps if isinstance(steps, int) else 0,
+                )
                 monitor.state, monitor.message, monitor.step = "", "", 0
                 monitor.seconds, monitor.left, monitor.values, monitor.samples = 0.0, None, {}, []
 
@@ -45,7 +52,10 @@ class View:
         if self.scrubber is not None:
             marks = [checkpoint.step for checkpoint in self.run.checkpoints()]
             if marks != self.scrubber.steps:
-                self.scrubber.steps = marks
+                with self.scrubber.hold_sync():
+                    self.scrubber.steps = marks
+                    if self.scrubber.value is None and marks:
+                        self.scrubber.value = marks[-1]
         return state in LIVE
 
     def _tell(self, monitor: RunMonitor, state: str, rows: list[jsonl.Row]) -> None:

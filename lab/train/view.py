@@ -1,19 +1,23 @@
 """What a training run looks like: its name, its panels, how long it will take, what its model would say."""
 
 import functools
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from lab import runs
+from lab import jsonl, paths, runs
 from lab.data import corpora, presets
 from lab.errors import LabError
 from lab.models import ModelConfig
 from lab.models.decoder import Decoder
 from lab.train.loop import next_token_loss
 from lab.train.spec import SIZES, TrainSpec
+from widgets.curves import Curves
+
+SPECS = paths.DATA / "specs"
 
 FIGURES = (
     {"key": "loss", "label": "loss", "unit": "nats/token"},
@@ -45,7 +49,9 @@ def label(run: runs.Run) -> str:
     """A run in one line: shape, data, rate, and when it was started."""
     spec = TrainSpec.from_dict(run.spec)
     shape = (spec.n_layers, spec.d_model, spec.n_heads, spec.d_mlp)
-    size = next((name for name, known in SIZES.items() if known == shape), f"{spec.n_layers} x {spec.d_model}")
+    size = next(
+        (name for name, known in SIZES.items() if known == shape), f"{spec.n_layers} x {spec.d_model}"
+    )
     when = time.strftime("%d %b %H:%M:%S", time.localtime(run.created))
     return f"{size}, {spec.data}, lr {spec.lr:g}, {when}"
 
@@ -98,15 +104,51 @@ def _timed(model: Decoder, batch: int, context: int) -> float:
     return best
 
 
-def compare(chosen: Sequence[runs.Run]) -> list[dict[str, Any]]:
-    """Runs side by side: the settings that differ, and the last of each number."""
+COLUMNS = (
+    {"key": "run", "title": "run"},
+    {"key": "state", "title": "state"},
+    {"key": "step", "title": "step", "kind": "num"},
+    {"key": "loss", "title": "loss", "unit": "nats/token", "kind": "num"},
+    {"key": "recall", "title": "right", "unit": "share", "kind": "bar"},
+    {"key": "tokens_per_s", "title": "throughput", "unit": "tokens/s", "kind": "num"},
+)
+
+
+def line(run: runs.Run) -> dict[str, Any]:
+    """A row of the list of runs; `recall` is the mean share of right answers over the tasks it is asked."""
+    try:
+        last = _last(run)
+    except LabError:  # metrics damaged by hand: the run is listed, its curves will say what is wrong
+        last = {}
+    right = [last[task] for task in _TASKS if task in last]
+    recall = sum(right) / len(right) if right else None
+    keep = {key: last.get(key) for key in ("step", "loss", "tokens_per_s")}
+    return {"id": run.id, "run": label(run), "state": run.state, **keep, "recall": recall}
+
+
+def _last(run: runs.Run) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for row in run.metrics():
+        found |= row
+    return found
+
+
+def differences(chosen: Sequence[runs.Run]) -> str:
+    """The settings in which runs differ, as Markdown."""
     specs = [run.spec for run in chosen]
-    keys = [k for k in dict.fromkeys(k for spec in specs for k in spec) if len({str(s.get(k)) for s in specs}) > 1]
-    rows = []
-    for run, spec in zip(chosen, specs):
-        last: dict[str, Any] = {}
-        for row in run.metrics():
-            last |= row
-        numbers = {k: v for k, v in last.items() if isinstance(v, (int, float)) and k not in ("time", "grad_norm", "lr")}
-        rows.append({"run": label(run), "state": run.state, **{k: spec.get(k) for k in keys}, **numbers})
-    return rows
+    keys = [k for k in dict.fromkeys(k for s in specs for k in s) if len({str(s.get(k)) for s in specs}) > 1]
+    if not keys:
+        return "The same settings: what differs is chance and the machine."
+    return "; ".join(f"`{key}` {' / '.join(str(spec.get(key)) for spec in specs)}" for key in keys)
+
+
+def recorded() -> Curves:
+    """The recorded curves of the bundled models; LabError when they are not in the repository."""
+    names = [name for name in ("pocket", "pocket-draft") if (SPECS / f"{name}.metrics.jsonl").exists()]
+    if not names:
+        raise LabError("The recorded curves of the bundled models are missing: restore data/specs.")
+    specs = [TrainSpec.from_dict(json.loads((SPECS / f"{name}.json").read_text())) for name in names]
+    curves = Curves(series=[{"id": name, "label": name} for name in names], panels=panels(specs))
+    for name in names:
+        curves.append(jsonl.read(SPECS / f"{name}.metrics.jsonl"), series=name)
+    return curves

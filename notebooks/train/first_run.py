@@ -1,0 +1,233 @@
+"""First run
+
+What does a small model learn first, and can you watch it happen?
+
+records: train.first_run.seconds_to_half, train.first_run.recall
+start: Train a model that learns its first capitals while you watch, 1 min
+order: 1
+"""
+
+import marimo
+
+__generated_with = "0.25.2"
+
+app = marimo.App(width="full", app_title="First run")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    from lab import page, runs
+    from lab.train import view
+    from lab.train.spec import SCHEDULES, SIZES, TrainSpec
+
+    page.start(mo)
+    page.header("First run", "What does a small model learn first, and can you watch it happen?", station="train")
+    return SCHEDULES, SIZES, TrainSpec, mo, page, runs, view
+
+
+@app.cell
+def _(SCHEDULES, SIZES, mo):
+    from lab.data import presets
+
+    _shape = {f"{name}: {s[0]} layers, {s[1]} wide": name for name, s in SIZES.items()}
+    _data = {f"{name}: {p.title}": name for name, p in presets.PRESETS.items()}
+    size = mo.ui.dropdown(_shape, value=next(k for k, v in _shape.items() if v == "small"), label="size")
+    data = mo.ui.dropdown(_data, value=next(k for k, v in _data.items() if v == "first"), label="data")
+    steps = mo.ui.number(10, 100_000, value=600, step=10, label="steps")
+    batch = mo.ui.number(1, 1024, value=16, label="batch, sequences")
+    context = mo.ui.dropdown(["32", "64", "128", "256"], value="64", label="context, tokens")
+    lr = mo.ui.number(1e-6, 1.0, value=4e-3, step=5e-4, label="peak learning rate")
+    more = mo.ui.dictionary(
+        {
+            "schedule": mo.ui.dropdown(list(SCHEDULES), value="cosine", label="schedule"),
+            "warmup": mo.ui.number(0, 10_000, value=30, label="warm-up, steps"),
+            "weight_decay": mo.ui.number(0.0, 1.0, value=0.1, step=0.01, label="weight decay"),
+            "clip": mo.ui.number(0.0, 100.0, value=1.0, step=0.1, label="clip gradients at (0: never)"),
+            "seed": mo.ui.number(0, 10**6, value=0, label="seed"),
+            "eval_every": mo.ui.number(1, 10_000, value=25, label="evaluate every, steps"),
+            "save_every": mo.ui.number(1, 10_000, value=75, label="checkpoint every, steps"),
+            "sample": mo.ui.text("The capital of France is", label="sample continues"),
+        }
+    )
+    mo.vstack(
+        [
+            mo.hstack([size, data, context], justify="start", wrap=True, gap=1.2),
+            mo.hstack([steps, batch, lr], justify="start", wrap=True, gap=1.2),
+            mo.accordion(
+                {"Optimiser, evaluation, seed": mo.hstack(list(more.elements.values()), justify="start", wrap=True, gap=1.2)}
+            ),
+        ],
+        gap=0.6,
+    )
+    return batch, context, data, lr, more, size, steps
+
+
+@app.cell
+def _(TrainSpec, batch, context, data, lr, more, page, size, steps):
+    from lab import paths
+    from lab.models import Tokenizer
+
+    vocab = page.guard(Tokenizer, paths.MODELS / "pocket").vocab_size
+    spec = page.guard(
+        TrainSpec.sized,
+        size.value,
+        data=data.value,
+        steps=steps.value,
+        batch=batch.value,
+        context=int(context.value),
+        lr=lr.value,
+        generated_tokens=200_000,
+        **more.value,
+    )
+    return spec, vocab
+
+
+@app.cell
+def _(mo, page, spec, view, vocab):
+    start = mo.ui.run_button(kind="success", label=f"Train, {page.cost(view.seconds(spec, vocab))}")
+    mo.hstack(
+        [
+            start,
+            mo.Html(
+                f'<span class="lab-cost">{page.count(spec.config(vocab).n_params())} parameters, '
+                f"{page.count(spec.tokens())} tokens, {spec.flops(vocab):.2g} FLOPs. "
+                "The time is that of one such step, measured here just now.</span>"
+            ),
+        ],
+        justify="start",
+        align="center",
+        wrap=True,
+        gap=1,
+    )
+    return (start,)
+
+
+@app.cell
+def _(mo, page, runs, view):
+    from lab.page.watch import action
+    from widgets.run_monitor import RunMonitor
+    from widgets.scrubber import Scrubber
+
+    # a live run is found again after a reload; else the newest one is shown
+    _known = view.training_runs()
+    _first = next((run.id for run in _known if run.live), _known[0].id if _known else "")
+    get_run, set_run = mo.state(str(mo.query_params().get("run") or _first))
+
+    _monitor = RunMonitor(
+        view.FIGURES, act=(lambda what: action(runs.get(_monitor.run))(what)) if page.live(mo) else None
+    )
+    monitor = mo.ui.anywidget(_monitor)
+    scrub = mo.ui.anywidget(Scrubber(title="checkpoint at step"))
+    return get_run, monitor, scrub, set_run
+
+
+@app.cell
+def _(page, runs, set_run, spec, start):
+    if start.value:
+        set_run(page.guard(runs.start, "train", spec.to_dict()).id)
+    return
+
+
+@app.cell
+def _(get_run, mo, monitor, view):
+    from widgets.table import Table
+
+    monitor.value["ended"]  # the list is read again when a run ends
+    known = {run.id: run for run in view.training_runs()}
+    current = known.get(get_run()) or next(iter(known.values()), None)
+    table = mo.ui.anywidget(
+        Table(
+            [view.line(run) for run in known.values()],
+            columns=view.COLUMNS,
+            page=6,
+            selected=[current.id] if current else [],
+        )
+    )
+    return current, known, table
+
+
+@app.cell
+def _(TrainSpec, current, known, mo, monitor, page, scrub, table, view):
+    from widgets.curves import Curves
+
+    _picked = [known[id] for id in table.value["selected"] if id in known]
+    shown = list({run.id: run for run in [*([current] if current else []), *_picked]}.values())
+    if shown:
+        curves = Curves(
+            series=[{"id": run.id, "label": view.label(run)} for run in shown],
+            panels=view.panels([TrainSpec.from_dict(run.spec) for run in shown]),
+        )
+        page.watch(mo, shown, curves, monitor.widget, scrub.widget)
+        _top = monitor
+    else:
+        curves = page.guard(view.recorded)
+        _top = page.note(
+            "Nothing was trained here yet. These are the recorded curves of the bundled models; press **Train** and "
+            "yours are drawn as they come."
+        )
+    mo.vstack([_top, curves], gap=0.8)
+    return (shown,)
+
+
+@app.cell
+def _(known, mo, page, shown, table, view):
+    mo.vstack(
+        [
+            mo.md("## Runs here\n\nChoose rows to lay their curves over the run above."),
+            table,
+            page.note(view.differences(shown), title="What differs") if len(shown) > 1 else mo.Html(""),
+        ]
+    ) if known else mo.Html("")
+    return
+
+
+@app.cell
+def _(mo):
+    prompt = mo.ui.text("The capital of France is", label="prompt", full_width=True)
+    answer = mo.ui.text("Paris", label="answer", full_width=True)
+    return answer, prompt
+
+
+@app.cell
+def _(answer, mo, page, prompt, scrub, shown):
+    from interp.lens_table import lens_table
+    from lab import models
+
+    scrub.value["value"]  # moving the handle runs this cell again; the widget knows where it stands before that too
+    _step = scrub.widget.value
+    name = f"run:{shown[0].id}@{_step}" if shown and _step is not None else "pocket"
+    _lm = page.guard(models.load, name)
+    mo.vstack(
+        [
+            mo.md("## What it would say, layer by layer"),
+            mo.hstack([prompt, answer], widths=[3, 1], gap=1),
+            scrub if shown else mo.Html(""),
+            page.guard(lens_table, _lm, prompt.value, answer.value),
+            mo.Html(
+                '<span class="lab-small">The logit lens: the stream after each layer, read as if it were the last. '
+                "The shade is the probability of the token shown; the last column is that of the answer. "
+                f"{page.open_in('interp/patching', f'Patch {name}', model=name)}</span>"
+            ),
+        ],
+        gap=0.7,
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md("""
+    ## Try next
+
+    - Ten times the learning rate, clipping off: which of loss, gradient norm and recall shows the trouble first?
+    - `mixed` data with the same steps: what is learned late when facts share the model with sums and lists?
+    - `tiny` against `small` at the same data: at which step does each cross half of the facts?
+    - Move the handle to the checkpoint where recall rises: at which layer does the answer appear, and does that move?
+    """)
+    return
+
+
+if __name__ == "__main__":
+    app.run()
