@@ -111,7 +111,7 @@ def test_page_opens_offline_and_explores(shared: Path, page: Page) -> None:
     page.locator(".katex").first.wait_for(state="attached")
     assert page.locator("h1").inner_text().startswith("Model: pocket")
     assert page.title() == "A page to share · looplab"
-    assert "with pocket" in page.locator(".lab-shared").inner_text()
+    assert "Exported from the lab on" in page.locator(".lab-shared").inner_text()
     assert not page.locator("#lab-opening").count()
     assert not page.get_by_text("not connected to a kernel").count()
     page.wait_for_timeout(500)
@@ -158,12 +158,12 @@ def test_failing_cell_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "bad.html").exists()
 
 
-@pytest.mark.parametrize("text", [None, "def (", b"\xff\xfe\x00"])
+@pytest.mark.parametrize("text", [None, "def (", b"\xff\xfe\x00", "x = 1\n"])
 def test_what_is_not_a_notebook_is_refused(text: str | bytes | None, tmp_path: Path) -> None:
     file = tmp_path / "x.py"
     if text is not None:
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(LabError, match="not a notebook"):
+    with pytest.raises(LabError, match="is not a (marimo )?notebook"):
         share.export(file, tmp_path / "x.html")
 
 
@@ -179,14 +179,19 @@ def test_other_assets_of_marimo_are_refused(shared: Path, tmp_path: Path, monkey
         offline.inline(html, "t", "n")
 
 
-def test_default_model_is_read_from_the_picker(tmp_path: Path) -> None:
-    file = tmp_path / "n.py"
-    for call, model in (
-        ('page.model_picker(mo, default="smollm2-135m")', "smollm2-135m"), ('page.model_picker(mo, "a/b")', "a/b"),
-        ("page.model_picker(mo)", "pocket"), ("other(mo)", None),
-    ):  # fmt: skip
-        file.write_text(f"picker = {call}\n")
-        assert share.default_model(file) == model
+def test_an_error_on_the_page_is_not_shared(tmp_path: Path) -> None:
+    file = tmp_path / "guarded.py"
+    file.write_text(
+        "import marimo\napp = marimo.App()\n\n@app.cell\ndef _():\n    from lab import errors, page\n\n"
+        "    def fail():\n        raise errors.LabError('The prompt \"<b>\" is é.')\n\n    page.guard(fail)\n    return\n"
+    )
+    with pytest.raises(LabError, match=r'guarded\.py cannot be shared: The prompt "<b>" is é\.'):
+        share.export(file, tmp_path / "x.html")
+
+
+def test_the_note_names_the_models_loaded() -> None:
+    assert " with pocket and smollm2-135m. " in share.note(["pocket", "smollm2-135m"])
+    assert re.match(r"Exported from the lab on \d+ \w+ \d{4}\. ", share.note([]))
 
 
 def test_no_room_leaves_nothing_half_written(tmp_path: Path) -> None:

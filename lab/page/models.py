@@ -1,5 +1,7 @@
 """One control that chooses the model in every notebook, and the loading behind it."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import marimo
@@ -7,6 +9,9 @@ import marimo
 from lab.errors import LabError
 from lab.page.parts import count, problem
 from widgets.model_picker import ModelPicker
+
+#: Names the file in which `lab.share` wants to read which models a notebook loaded.
+CHOSEN = "LAB_SHARE_CHOSEN"
 
 
 def _group(name: str) -> str:
@@ -49,7 +54,11 @@ def chosen(picker: Any) -> Any:
                 bar.update(increment=now - done, subtitle=text)
                 done = now
 
-            return lab.models.load(name, progress=progress)
+            lm = lab.models.load(name, progress=progress)
     except LabError as error:
         marimo.stop(True, problem(error))
         raise  # not reached: stop raises
+    if told := os.environ.get(CHOSEN):
+        with Path(told).open("a") as file:
+            file.write(f"{lm.name}\n")
+    return lm

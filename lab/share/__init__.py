@@ -10,17 +10,20 @@ what computes rests at the values it had when it was exported. The notebook runs
 import argparse
 import ast
 import contextlib
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from html import unescape
 from pathlib import Path
 
 from lab import catalog, paths
 from lab.errors import LabError
+from lab.page.models import CHOSEN
 from lab.share.index import Entry, render
 from lab.share.offline import inline
 
@@ -28,21 +31,12 @@ TIMEOUT_S = 600
 
 
 def about(notebook: Path) -> catalog.Notebook:
-    """The notebook's entry in the catalog, wherever its file lies."""
-    return catalog.read(notebook, notebook.parent.parent)
-
-
-def default_model(notebook: Path) -> str | None:
-    """The model its `page.model_picker(mo, default=...)` starts with; None without a picker."""
+    """The notebook's entry in the catalog, wherever its file lies; a `LabError` when it is not Python."""
     try:
-        tree = ast.parse(notebook.read_text("utf-8"))
+        ast.parse(notebook.read_text("utf-8"))
     except (OSError, SyntaxError, ValueError):
         raise LabError(f"{notebook} is not a notebook that can be read: name a .py file under notebooks/.") from None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "model_picker":
-            given = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "default")]
-            return ast.literal_eval(given[0]) if given else "pocket"
-    return None
+    return catalog.read(notebook, notebook.parent.parent)
 
 
 def export(
@@ -57,12 +51,12 @@ def export(
     the share done and what is being done. A cell that fails is a `LabError` that carries its error.
     """
     notebook, dest = Path(notebook).resolve(), Path(dest)
-    used = model or default_model(notebook)
+    title = about(notebook).title
     tell = progress or (lambda done, text: None)
     tell(0.05, "running the notebook")
-    html = _run(notebook, model)
+    html, models = _run(notebook, model)
     tell(0.85, "packing it into one file")
-    page = inline(html, f"{about(notebook).title} · looplab", note(used))
+    page = inline(html, f"{title} · looplab", note(models))
     _write(dest, page)
     tell(1.0, "done")
     return dest
@@ -81,34 +75,44 @@ def _write(dest: Path, page: str) -> None:
         raise LabError(f"{dest} cannot be written ({error.strerror}): choose another folder or free some space.") from error
 
 
-def note(model: str | None, date: datetime | None = None) -> str:
-    """The line at the top of a shared page: where it came from, when, with which model, and what works in it."""
-    day = (date or datetime.now(UTC)).strftime("%-d %B %Y")
+def note(models: Sequence[str]) -> str:
+    """The line at the top of a shared page: where it came from, when, with which models, and what works in it."""
+    using = f" with {' and '.join(models)}" if models else ""
     return (
-        f"Exported from the lab on {day}{f' with {model}' if model else ''}. "
+        f"Exported from the lab on {datetime.now(UTC):%-d %B %Y}{using}. "
         "Maps, plots and tables can be explored here; controls that compute need the lab itself."
     )
 
 
-def _run(notebook: Path, model: str | None) -> str:
-    """What `marimo export html` makes of the notebook."""
+def _run(notebook: Path, model: str | None) -> tuple[str, list[str]]:
+    """What `marimo export html` makes of the notebook, and the models it loaded."""
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "page.html"
+        out, chosen = Path(folder) / "page.html", Path(folder) / "chosen"
         command = [sys.executable, "-m", "marimo", "export", "html", str(notebook), "-o", str(out)]
         command += ["-f", "--no-include-code", "--no-sandbox"]
         if model:
             command += ["--", "--model", model]
         path = os.pathsep.join(filter(None, [str(paths.ROOT), os.environ.get("PYTHONPATH")]))
+        env = {**os.environ, "PYTHONPATH": path, CHOSEN: str(chosen)}
         try:
             done = subprocess.run(
-                command, cwd=paths.ROOT, env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, timeout=TIMEOUT_S,
+                command, cwd=paths.ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                timeout=TIMEOUT_S,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise LabError(f"{notebook.name} did not finish in {TIMEOUT_S // 60} minutes: make its first result lighter.") from None
         if done.returncode:
             raise LabError(f"{notebook.name} cannot be shared: {_reason(done.stderr)}")
-        return out.read_text("utf-8")
+        html = out.read_text("utf-8")
+        if sentence := shown_problem(html):
+            raise LabError(f"{notebook.name} cannot be shared: {sentence}")
+        return html, list(dict.fromkeys(chosen.read_text().splitlines())) if chosen.exists() else []
+
+
+def shown_problem(html: str) -> str | None:
+    """The sentence of the first error callout in an exported page (`lab.page.guard` stops a cell with one)."""
+    found = re.search(r'role=\\"alert\\" data-kind=\\"bad\\".*?\\u003E(.*?)\\u003C', html)
+    return unescape(json.loads(f'"{found[1]}"')) if found else None
 
 
 def _reason(stderr: str) -> str:
@@ -117,7 +121,7 @@ def _reason(stderr: str) -> str:
     for line in lines:
         if found := re.match(r"Marimo\w*Error: (.*)", line):
             return f"a cell failed with: {found[1].rstrip('.')}."
-    return lines[-1] if lines else "marimo gave no reason."
+    return re.sub(r"^[\w.]+: ", "", lines[-1]) if lines else "marimo gave no reason."
 
 
 def main(argv: list[str]) -> int:
@@ -134,8 +138,7 @@ def main(argv: list[str]) -> int:
         name = f"{notebook.parent.name}-{notebook.stem}.html"
         print(f"{notebook.stem:<20}", end=" ", flush=True)
         try:
-            picks = default_model(notebook) is not None
-            page = export(notebook, args.to / name, args.model if picks else None)
+            page = export(notebook, args.to / name, args.model)
         except LabError as error:
             print("failed", flush=True)
             failed.append(str(error))
