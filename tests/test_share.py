@@ -163,7 +163,7 @@ def test_what_is_not_a_notebook_is_refused(text: str | bytes | None, tmp_path: P
     file = tmp_path / "x.py"
     if text is not None:
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(LabError, match="is not a (marimo )?notebook"):
+    with pytest.raises(LabError, match=r"is not a (marimo )?notebook"):
         share.export(file, tmp_path / "x.html")
 
 
