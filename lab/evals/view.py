@@ -88,6 +88,8 @@ class Board:
             with self.monitor.hold_sync():
                 self.monitor.state, self.monitor.label, self.monitor.message = state, run.id, run.error or ""
                 self.monitor.step, self.monitor.steps = done, int(total)
+                if state in LIVE and (began := run.status.get("started")):
+                    self.monitor.seconds = round(time.time() - began, 1)
                 self.monitor.values = {n: _share(r) for n, r in self.results.items() if r}
             if stopped():
                 return

@@ -125,6 +125,8 @@ class Generation:
         ids = encode_prompt(self.lm, prompt)
         if not self.warm:  # the first forward of a process also sets up threads and tables
             time_step(self.lm.model, len(ids), goes=1)
+            self.ceiling = best_ceiling(self.ceiling)
+            self.roofline.ceilings = [ceiling_row(self.ceiling, self.dtype)]
             self.warm = True
         shown = 0
         last = 0.0

@@ -121,7 +121,7 @@ def _(board, mo):
 
 @app.cell
 def _(mo):
-    own_prompt = mo.ui.text("The largest city in Australia is", label="prompt")
+    own_prompt = mo.ui.text("The largest city in Australia is", label="prompt", full_width=True)
     own_answer = mo.ui.text("Sydney", label="answer")
     own_go = mo.ui.run_button(label="Ask both")
 
@@ -131,14 +131,8 @@ def _(mo):
     mo.vstack(
         [
             mo.md("## Ask it yourself"),
-            mo.hstack(
-                [own_prompt, own_answer, own_go],
-                widths=[3, 1, 0],
-                justify="start",
-                align="end",
-                wrap=True,
-                gap=1,
-            ),
+            own_prompt,
+            mo.hstack([own_answer, own_go], justify="start", align="center", gap=1.2),
         ]
     )
     return own, own_go
