@@ -9,7 +9,7 @@ COMMANDS = {
     "records": ("lab.records", "measurements, newest per id"),
     "exhibits": ("lab.exhibits", "the plan, and where it stands"),
     "bench": ("lab.bench", "measure the records anew; --gpu for those that need one"),
-    "fetch": ("lab.models.fetch", "get a model ready: download, verify, convert"),
+    "fetch": ("lab.models.cli", "get a model ready: download, verify, convert"),
     "share": ("lab.share", "write the lab as offline HTML files"),
     "serve": ("lab.server", "serve the lab on one port"),
     "pocket": ("lab.train.pocket", "train the bundled models again"),

@@ -156,3 +156,8 @@ def test_records_as_json():
     keys = {"id", "value", "unit", "bar", "holds", "hardware", "versions", "date", "command"}
     assert all(keys <= set(row) for row in rows)
     assert len({row["id"] for row in rows}) == len(rows)
+
+
+def test_fetch_of_what_is_no_model_is_a_sentence():
+    done = lab("fetch", "nonsense")
+    assert done.returncode == 1 and "no model 'nonsense'" in done.stderr and "Traceback" not in done.stderr
