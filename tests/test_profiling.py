@@ -190,14 +190,15 @@ def test_a_timeline_refuses_columns_that_do_not_fit():
 
 
 def test_a_profile_is_a_run(tmp_path, monkeypatch):
+    from dataclasses import replace
+
     from lab import models, runs
     from lab.models import Tokenizer
 
     monkeypatch.setenv("LAB_RUNS", str(tmp_path / "runs"))
-    bundled = paths.MODELS / "pocket"
-    if not bundled.exists():
-        pytest.skip("the bundled tokenizer is not there yet")
-    models.save(Decoder(models.load("pocket").config).init_weights(0), Tokenizer(bundled), tmp_path / "model")
+    tokenizer = Tokenizer(paths.MODELS / "pocket")
+    cfg = replace(CFG, vocab_size=tokenizer.vocab_size)
+    models.save(Decoder(cfg).init_weights(0), tokenizer, tmp_path / "model")
     run = runs.start("profile", {"model": str(tmp_path / "model"), "batch": 1, "length": 16})
     assert run.wait(120) == "done", run.error
     assert trace.read(run.path / "traces" / "step.json.gz").events.height > 100
