@@ -19,8 +19,8 @@ class Listing(anywidget.AnyWidget):
     _css = css("listing")
 
     source = t.Unicode().tag(sync=True)
-    stages = t.Dict().tag(sync=True)
-    kinds = t.Dict().tag(sync=True)
+    stages = t.List(help="[name, lines]; lists, since a saved page sorts the keys of a mapping").tag(sync=True)
+    kinds = t.List(help="[name, what it is]").tag(sync=True)
     focus = t.List(t.Int()).tag(sync=True)
     stage = t.Unicode().tag(sync=True)
     selected = t.Int().tag(sync=True)
@@ -37,8 +37,8 @@ class Listing(anywidget.AnyWidget):
             raise ValueError("a listing needs at least one stage")
         super().__init__(
             source=source,
-            stages={name: [list(line) for line in lines] for name, lines in stages.items()},
-            kinds=dict(kinds),
+            stages=[[name, [list(line) for line in lines]] for name, lines in stages.items()],
+            kinds=[list(kind) for kind in kinds.items()],
             focus=list(focus or (1, source.count("\n") + 1)),
             stage=next(iter(stages)),
             selected=selected,

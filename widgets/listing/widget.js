@@ -14,7 +14,7 @@ function render({ model, el, signal }) {
     h("div.panel", {}, h("div.top", {}, tabs, told), mix, right)));
 
   let only = null; // the one kind shown bright, or null
-  const lines = () => model.get("stages")[model.get("stage")] ?? [];
+  const lines = () => (model.get("stages").find(([name]) => name === model.get("stage")) ?? [null, []])[1];
   const colour = (kind) => `var(--${HUES[kind] ?? "faint"})`;
 
   function counts() {
@@ -24,7 +24,7 @@ function render({ model, el, signal }) {
   }
 
   function drawTabs() {
-    tabs.replaceChildren(...Object.keys(model.get("stages")).map((name) => h("button", {
+    tabs.replaceChildren(...model.get("stages").map(([name]) => h("button", {
       type: "button", role: "tab", "aria-selected": String(name === model.get("stage")), "aria-pressed": String(name === model.get("stage")), onclick: () => lab.save(model, "stage", name),
     }, name)));
   }
@@ -32,13 +32,13 @@ function render({ model, el, signal }) {
   function drawMix() {
     const sum = {};
     for (const [, , kind] of lines()) if (kind) sum[kind] = (sum[kind] ?? 0) + 1;
-    const all = Object.values(sum).reduce((a, b) => a + b, 0), kinds = Object.keys(model.get("kinds")).filter((kind) => sum[kind]);
+    const all = Object.values(sum).reduce((a, b) => a + b, 0), about = new Map(model.get("kinds")), kinds = [...about.keys()].filter((kind) => sum[kind]);
     mix.hidden = !all;
     mix.replaceChildren(
       h("div.strip", { role: "img", "aria-label": kinds.map((kind) => `${kind} ${sum[kind]}`).join(", ") },
         kinds.map((kind) => h("i", { title: `${kind}: ${sum[kind]} of ${all}`, style: { "--c": colour(kind), "flex-grow": String(sum[kind]), opacity: only && only !== kind ? "0.25" : "1" } }))),
       h("div.keys", {}, kinds.map((kind) => h("button.key", {
-        type: "button", title: model.get("kinds")[kind], "aria-pressed": String(only === kind),
+        type: "button", title: about.get(kind), "aria-pressed": String(only === kind),
         onclick: () => { only = only === kind ? null : kind; drawMix(); drawRight(); },
       }, h("i", { style: { "--c": colour(kind) } }), `${kind} `, h("b", {}, String(sum[kind]))))));
   }
