@@ -45,19 +45,22 @@ def logit_lens(
     kept: dict[str, Tensor] = {}
     device = model.device
     model(torch.tensor([list(tokens)], device=device), hooks=chain(hooks, keep(names, kept)), last=True)
+    streams = [kept[name][0, -1:] if last else kept[name][0] for name in names]
+    # one position of all layers is one product; whole prompts go a layer at a time, or they fill the memory
+    parts = [torch.stack(streams)] if last else [stream[None] for stream in streams]
     ids, probs, entropy = [], [], []
     tracked: dict[int, list[Tensor]] = {token: [] for token in track}
-    for name in names:  # a layer at a time: all of them at once are hundreds of megabytes on a long prompt
-        logprobs = at_least_fp32(model.unembed(kept[name][:, -1:] if last else kept[name])[0]).log_softmax(-1)
+    for part in parts:
+        logprobs = at_least_fp32(model.unembed(part)).log_softmax(-1)
         p = logprobs.exp()
         top = p.topk(k)
         ids.append(top.indices)
         probs.append(top.values)
         entropy.append(-(p * logprobs).sum(-1))
         for token, rows in tracked.items():
-            rows.append(p[:, token])
+            rows.append(p[..., token])
     labels = ["embed"] + [str(i) for i in range(model.cfg.n_layers)]
     return LensResult(
-        labels, torch.stack(ids).cpu(), torch.stack(probs).cpu(),
-        {token: torch.stack(rows).cpu() for token, rows in tracked.items()}, torch.stack(entropy).cpu(),
+        labels, torch.cat(ids).cpu(), torch.cat(probs).cpu(),
+        {token: torch.cat(rows).cpu() for token, rows in tracked.items()}, torch.cat(entropy).cpu(),
     )  # fmt: skip

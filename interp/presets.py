@@ -14,6 +14,7 @@ from lab.data import facts, ioi
 from lab.errors import LabError
 
 ENOUGH = 24
+ROWS = 32  # prompts asked at once
 RELATIONS = ("capital", "landmark", "language", "symbol", "nationality")  # asked of models the curated pairs do not suit
 
 
@@ -81,7 +82,6 @@ def _tabled() -> Iterator[Preset]:
         yield Preset(title, item.text, item.swapped.text, item.answer, item.swapped.answer)
 
 
-@torch.no_grad()
 def known(lm, candidates: Sequence[Preset]) -> list[tuple[Preset, Pair]]:
     """Those of which the model ranks both answers first, one token each; equal token lengths come first."""
     prepared = []
@@ -90,21 +90,28 @@ def known(lm, candidates: Sequence[Preset]) -> list[tuple[Preset, Pair]]:
             prepared.append((preset, prepare(lm, preset.clean, preset.corrupted, preset.answer, preset.wrong)))
         except LabError:
             continue  # several tokens, or two answers that begin alike for this tokenizer: not a preset for it
+    prompts = sorted({tuple(ids) for _, pair in prepared for ids in (pair.clean_ids, pair.corrupted_ids)}, key=len)
     asked: dict[tuple[int, ...], int] = {}
-    for _, pair in prepared:
-        asked |= {tuple(pair.clean_ids): -1, tuple(pair.corrupted_ids): -1}
-    by_length: dict[int, list[tuple[int, ...]]] = {}
-    for ids in asked:
-        by_length.setdefault(len(ids), []).append(ids)
-    for batch in by_length.values():
-        logits = lm.model(torch.tensor(batch, device=lm.model.device), last=True)[:, -1]
-        asked |= dict(zip(batch, logits.argmax(-1).tolist()))
+    for at in range(0, len(prompts), ROWS):
+        asked |= zip(prompts[at : at + ROWS], _answers(lm.model, prompts[at : at + ROWS]))
     right = [
         (preset, pair)
         for preset, pair in prepared
         if asked[tuple(pair.clean_ids)] == pair.answer_id and asked[tuple(pair.corrupted_ids)] == pair.wrong_id
     ]
     return sorted(right, key=lambda found: not found[1].equal_length)
+
+
+@torch.no_grad()
+def _answers(model, prompts: Sequence[Sequence[int]]) -> list[int]:
+    """The likeliest next token after each prompt; padding stands on the right, where attention never looks."""
+    longest = max(len(ids) for ids in prompts)
+    tokens = torch.tensor([[*ids, *[ids[-1]] * (longest - len(ids))] for ids in prompts], device=model.device)
+    stream = model.embed_tokens(tokens)
+    for layer in range(model.cfg.n_layers):
+        stream = model.run_block(layer, stream)
+    ends = stream[torch.arange(len(prompts)), [len(ids) - 1 for ids in prompts]]
+    return model.unembed(ends[:, None])[:, 0].argmax(-1).tolist()
 
 
 _found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()

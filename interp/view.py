@@ -42,13 +42,8 @@ class Board:
         self.sweeps: dict[str, Sweep] = {}
         self._asked: queue.SimpleQueue[tuple[str, list[list[int]]]] = queue.SimpleQueue()
         self.unpatched: LensResult | None = None
-        _, (said,) = generate(lm, [pair.corrupted_ids], NEW_TOKENS)
-        before = {
-            "bars": self._bars(self.base.corrupted_logits),
-            "prompt": pair.corrupted,
-            "said": lm.tokenizer.decode(said),
-        }
-        self.panel = Patched([f"{site}" for site in SITES], before, live)
+        before = {"bars": self._bars(self.base.corrupted_logits), "prompt": pair.corrupted}
+        self.panel = Patched(list(SITES), before, live)
 
     # ---- what is shown
 
@@ -132,21 +127,26 @@ class Board:
         if not cells:
             return
         patches = self.patches(site, cells)
+        base = self._base(site)
         try:
-            run = run_patched(self.lm, self.pair, patches, self.metric, NEW_TOKENS, self._base(site))
+            run = run_patched(self.lm, self.pair, patches, self.metric, 0, base)
         except LabError as error:  # a cell without a partner, dragged over
             self.panel.show({"key": named, "title": "Not patched", "text": str(error), "bars": []})
             return
-        pieces = self._pieces(run.answer.ids)
         result = {
             "key": named,
             "title": self.title(site, cells),
             "text": self.text(max(r.changed for r in run.receipts), run.share, len(cells) > 1),
-            "bars": list(zip(pieces, run.answer.probs)),
-            "said": self.lm.tokenizer.decode(run.answer.continuation),
+            "bars": list(zip(self._pieces(run.answer.ids), run.answer.probs)),
             "receipts": [[r.site, r.fired, r.changed] for r in run.receipts],
         }
+        self.panel.show(result)  # the answer first: writing on takes several times as long
+        said = run_patched(self.lm, self.pair, patches, self.metric, NEW_TOKENS, base).answer.continuation
+        result["said"] = self.lm.tokenizer.decode(said)
         self.panel.show(result)
+        if "said" not in self.panel.before:
+            _, (said,) = generate(self.lm, [self.pair.corrupted_ids], NEW_TOKENS)
+            self.panel.before = {**self.panel.before, "said": self.lm.tokenizer.decode(said)}
         self.panel.show({**result, "lens": self._lens(patches, site)})
 
     def _lens(self, patches: list[Patch], site: str) -> dict:

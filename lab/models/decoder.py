@@ -28,7 +28,10 @@ class Decoder(nn.Module):
         super().__init__()
         self.cfg = cfg
         self.model = nn.Module()
-        self.model.embed_tokens = nn.Embedding(cfg.vocab_size, cfg.d_model)
+        embedding = torch.empty(cfg.vocab_size, cfg.d_model)
+        if not embedding.is_meta:  # drawing random numbers on "meta" imports the compiler, more than a second
+            nn.init.normal_(embedding)
+        self.model.embed_tokens = nn.Embedding(cfg.vocab_size, cfg.d_model, _weight=embedding)
         self.model.layers = nn.ModuleList(Block(cfg, Attention(cfg), SwiGLU(cfg)) for _ in range(cfg.n_layers))
         self.model.norm = RMSNorm(cfg.d_model, cfg.norm_eps)
         self.lm_head = nn.Linear(cfg.d_model, cfg.vocab_size, bias=False)
