@@ -33,6 +33,7 @@ def _():
         "Softmax reads every number once and writes it once: how near to a plain copy can forty lines of Triton come?",
         station="kernels",
         exhibits=("S6", "L2"),
+        aside=[page.share_button(mo, __file__)],
     )
     return (
         KernelError, Path, TARGETS, ThreadPoolExecutor, compile_source, html, interpret_source, mo, page, paths,
