@@ -1,6 +1,6 @@
 """The notebooks there are, read from their files: a new file appears by itself."""
 
-import ast
+import inspect
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +21,9 @@ STATIONS = (
     ("deploy", "Deploy", "Put it where people work."),
 )
 TITLES = {id: title for id, title, _ in STATIONS}
+# The first thing in the file but comments. Not `ast`: CPython 3.11's parser fails now and then ("AST constructor
+# recursion depth mismatch") when several threads parse, and here every tab looks at the files.
+_DOCSTRING = re.compile(r"\A(?:\s*#[^\n]*\n)*\s*(?P<q>\"{3}|'{3})(.*?)(?P=q)", re.DOTALL)
 _FIELD = re.compile(r"^[ \t]*(exhibits|start|order)[ \t]*:[ \t]*(.*(?:(?<=,)\n.*)*)$", re.MULTILINE)
 
 
@@ -38,17 +41,20 @@ class Notebook:
     order: float = 100.0
 
 
+def docstring(file: Path) -> str:
+    """The text a module begins with, or nothing."""
+    found = _DOCSTRING.match(file.read_text("utf-8", errors="replace"))
+    return inspect.cleandoc(found[2]) if found else ""
+
+
 def read(file: Path, root: Path) -> Notebook:
     """A notebook's entry from its docstring: title, question, then `exhibits:`, `start:`, `order:` lines.
 
-    A file without one, or one that Python cannot parse (it is being edited), is listed under its name."""
+    A file without one is listed under its name."""
     path = file.relative_to(root).with_suffix("").as_posix()
     station = path.split("/", 1)[0]
     fallback = file.stem.replace("_", " ").capitalize()
-    try:
-        doc = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
-    except (SyntaxError, UnicodeDecodeError, ValueError):
-        return Notebook(path, station, fallback, "This file does not parse as Python; open it in an editor.")
+    doc = docstring(file)
     fields = {key: " ".join(value.split()) for key, value in _FIELD.findall(doc)}
     prose = [" ".join(p.split()) for p in re.split(r"\n\s*\n", _FIELD.sub("", doc)) if p.strip()]
     start, _, minutes = fields.get("start", "").rpartition(",")

@@ -8,13 +8,12 @@ carry its figures, in lines of its docstring:
 """
 
 import argparse
-import ast
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-from lab import paths, records
+from lab import catalog, paths, records
 from lab.text import columns
 
 # A comma-separated list that may go on over indented lines.
@@ -23,9 +22,8 @@ _LINE = re.compile(r"^[ \t]*(exhibits|records):[ \t]*([^\n]*(?:(?<=,)\n[^\n]*)*)
 
 def declared(notebook: Path) -> dict[str, list[str]]:
     """What a notebook's docstring declares: its `exhibits` and its `records`."""
-    doc = ast.get_docstring(ast.parse(notebook.read_text())) or ""
     found: dict[str, list[str]] = {"exhibits": [], "records": []}
-    for key, names in _LINE.findall(doc):
+    for key, names in _LINE.findall(catalog.docstring(notebook)):
         found[key] += [name for part in names.split(",") if (name := part.strip().rstrip("."))]
     return found
 

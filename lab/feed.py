@@ -14,7 +14,14 @@ def feed(shell: Any, current_thread: Callable[[], Any]) -> None:
     """Feed the tab's `widgets.shell.Shell` until its cell is gone; a quiet lab sends nothing.
 
     `current_thread` is `mo.current_thread`; the tab's own names are cleared when it closes, so none is used here."""
-    thread = current_thread()
+    try:
+        _follow(shell, current_thread())
+    except Exception as error:  # whatever it is, the page must not look alive when it is not
+        shell.trouble = f"This page no longer follows the lab ({type(error).__name__}: {error}); reload it."
+        raise
+
+
+def _follow(shell: Any, thread: Any) -> None:
     known: server.Child | None = None
     turn = 0
     while not thread.should_exit:

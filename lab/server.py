@@ -6,13 +6,13 @@ lab.server.child()                               # what `marimo run app.py` star
 """
 
 import argparse
-import ast
 import contextlib
 import functools
 import importlib
 import ipaddress
 import json
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -30,6 +30,8 @@ from lab.page import style
 
 SESSION_TTL = 600  # seconds a closed tab's state is kept, so that a laptop may sleep for a moment
 TOKEN = "LAB_SERVER_TOKEN"  # in the environment, not in the arguments every user of the machine can list
+
+_IMPORT = re.compile(r"^[ \t]+(?:import|from)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w, ()]+))?", re.MULTILINE)
 
 #: What a front page served by this very process should use; None when notebooks live in a child.
 here: dict[str, Any] | None = None
@@ -107,13 +109,9 @@ def warm() -> None:
     plotly.express.line(x=[0], y=[0])
     names = set()
     for notebook in catalog.notebooks():
-        with contextlib.suppress(SyntaxError, OSError):  # a file being edited is simply not warmed
-            tree = ast.parse((paths.NOTEBOOKS / f"{notebook.path}.py").read_text("utf-8"))
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Import):
-                    names |= {alias.name for alias in node.names}
-                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                    names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        text = (paths.NOTEBOOKS / f"{notebook.path}.py").read_text("utf-8", errors="replace")
+        for module, members in _IMPORT.findall(text):
+            names |= {module, *(f"{module}.{name.split()[0]}" for name in members.strip("() ").split(",") if name.strip())}
     for name in sorted(names):
         with contextlib.suppress(ImportError):  # a name inside a module, or a package that is not installed
             importlib.import_module(name)

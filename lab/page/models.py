@@ -25,7 +25,7 @@ def options() -> list[dict[str, Any]]:
     return [
         {
             "name": info.name, "title": info.title, "ready": info.ready, "group": _group(info.name),
-            "detail": f"{count(info.n_params)} parameters, {info.n_layers} layers, {info.d_model} wide; {info.where}",
+            "detail": f"{count(info.n_params)} parameters, {info.n_layers} layers",
         }
         for info in lab.models.available()
     ]  # fmt: skip

@@ -5,7 +5,7 @@ Run a corrupted prompt, put back one activation from the clean run, and see how 
 exhibits: R9, R9b
 records: interp.sweep_s.smollm2, interp.sweep_s.pocket, interp.sweep_vs_transformerlens
 start: Make the Eiffel Tower move to Tokyo, 1 min
-order: 1
+order: 0
 """
 
 import marimo

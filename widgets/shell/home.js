@@ -34,7 +34,7 @@ const runsCard = (data, go) => {
 };
 
 const startCard = (data) => {
-  const rows = data.notebooks.filter((n) => n.start);
+  const rows = data.notebooks.filter((n) => n.start).sort((a, b) => a.order - b.order);
   if (!rows.length) return null;
   return h("section.ll-card", {}, h("h2", {}, "Start here"), h("ul.ll-start", {}, rows.map((n) =>
     h("li", {}, h("a", { href: `#/${n.path}`, style: { "--c": `var(--${n.station})` } }, h("i"), h("span", {}, n.start), h("span.ll-small", {}, n.minutes ?? ""))))));
@@ -42,11 +42,12 @@ const startCard = (data) => {
 
 const modelsCard = (data, hand, choose) => {
   const models = data.models;
+  const radio = (name, on, label) => h("label.ll-radio", {}, h("input", { type: "radio", name: "ll-model", value: name ?? "", checked: on, onchange: () => choose(name) }), label);
   const rows = (models ?? []).slice(0, 8).map((m) => h("tr", { class: m.name === hand?.name ? "ll-on" : "" },
-    h("td", {}, h("label.ll-radio", {}, h("input", { type: "radio", name: "ll-model", value: m.name, checked: m.name === hand?.name, onchange: () => choose(m.name) }), h("b", {}, m.title))),
+    h("td", {}, radio(m.name, m.name === hand?.name, h("b", {}, m.title))),
     h("td.ll-n", {}, params(m.params)), h("td.ll-small", {}, `${m.layers} layers, ${m.width} wide`), h("td.ll-small.ll-wide", {}, m.ready ? m.where : "will be fetched when first used")));
-  return h("section.ll-card", {}, h("h2", {}, "Models at hand"),
-    models ? (rows.length ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "in hand"), h("th.ll-n", {}, "parameters"), h("th", {}, "shape"), h("th.ll-wide", {}, "from"))), h("tbody", {}, rows)) : h("p.ll-empty", {}, "No model is here yet."))
+  return h("section.ll-card.ll-models", {}, h("h2", {}, "Models at hand"),
+    models ? (rows.length ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "in hand"), h("th.ll-n", {}, "parameters"), h("th", {}, "shape"), h("th.ll-wide", {}, "from"))), h("tbody", {}, rows, h("tr", {}, h("td", { colspan: 4 }, radio(null, !hand, h("span.ll-small", {}, "each notebook's own choice")))))) : h("p.ll-empty", {}, "No model is here yet."))
       : h("p.ll-empty", {}, "Looking for models\u2026"));
 };
 
@@ -73,9 +74,8 @@ const homePage = (data, acts) => {
     h("h1", {}, "One model, every layer"),
     h("p.ll-lead", {}, "Train it, look inside, make its kernels fast, serve it, judge it, and let what you read decide what runs next."),
     h("div.ll-grid", {},
-      h("section.ll-card.ll-mapcard", {}, drawMap(data, acts.station, busy, acts.hand())),
-      h("div.ll-stack", {}, startCard(data), runsCard(data, acts.go)),
-      modelsCard(data, acts.hand(), acts.choose), planCard(data)));
+      h("div.ll-stack", {}, h("section.ll-card.ll-mapcard", {}, drawMap(data, acts.station, busy, acts.hand())), modelsCard(data, acts.hand(), acts.choose)),
+      h("div.ll-stack", {}, startCard(data), runsCard(data, acts.go), planCard(data))));
 };
 
 const stationPage = (data, id) => {

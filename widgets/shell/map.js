@@ -12,7 +12,7 @@ const drawMap = (data, open, busy, hand) => {
     svg("text", { x: cx, y: cy - 26, class: "ll-dim" }, small),
     svg("text", { x: cx, y: cy + 2, class: "ll-big" }, large),
     ...below.map((line, i) => svg("text", { x: cx, y: cy + 25 + 18 * i, class: "ll-dim" }, line)));
-  const rest = () => (hand ? say("model in hand", hand.title, hand.layers ? [`${params(hand.params)} parameters`, `${hand.layers} layers, ${hand.width} wide`] : []) : say("", "", []));
+  const rest = () => (hand ? say("model in hand", hand.title, hand.layers ? [`${params(hand.params)} parameters`, `${hand.layers} layers, ${hand.width} wide`] : []) : say("model in hand", "each notebook's own", ["choose one to carry it", "through every layer"]));
 
   const arc = (i) => {
     const gap = 0.135, step = (2 * Math.PI) / stations.length, a0 = step * i - Math.PI / 2 + gap, a1 = step * (i + 1) - Math.PI / 2 - gap;
@@ -28,7 +28,7 @@ const drawMap = (data, open, busy, hand) => {
     const coming = data.exhibits.filter((e) => e.station === station.id && !e.notebook).length;
     const [x, y] = at(i);
     const side = Math.abs(x - cx) < 20 ? "middle" : x > cx ? "start" : "end";
-    const [lx, ly] = side === "middle" ? [x, y - 41] : [x + (x > cx ? 28 : -28), y - 2];
+    const [lx, ly] = side === "middle" ? [x, y - 41] : [x + (x > cx ? 28 : -28), y + (y > cy + R * 0.8 ? 12 : -2)];
     const count = own.length ? plural(own.length, "notebook") : `${coming} exhibits coming`;
     const node = svg("g", {
       class: `ll-station${own.length ? "" : " ll-coming"}`, tabindex: 0, role: "link", style: `--c:var(--${station.id})`, "data-station": station.id,

@@ -4,7 +4,7 @@ function looplab(first) {
   performance.setResourceTimingBufferSize(2000);
   let data = { stations: [], notebooks: [], exhibits: [], runs: null, models: null, hardware: { cores: 0, gpu: "", line: "" }, lab: null, trouble: "", ...first };
   const system = matchMedia("(prefers-color-scheme: dark)");
-  let chosenTheme = kept("theme") ?? "system", picked = kept("model");
+  let chosenTheme = kept("theme") ?? "system", picked = kept("model") || null;
 
   // ---- skeleton: it stands beside the body, which marimo owns
   const nav = h("nav.ll-nav", { "aria-label": "Notebooks" }), home = h("main.ll-home"), frames = h("div.ll-frames");
@@ -28,13 +28,9 @@ function looplab(first) {
   const setTheme = (name) => { chosenTheme = name; kept("theme", name); paintTheme(); };
   system.addEventListener("change", paintTheme);
 
-  // ---- the model in hand: given to every notebook opened from now on
-  const hand = () => {
-    const models = data.models;
-    if (!models) return picked ? { name: picked, title: picked } : null;
-    return models.find((m) => m.name === picked) ?? (picked ? { name: picked, title: picked.replace(/^run:/, "") } : models.find((m) => m.name.startsWith("smollm2") && m.ready) ?? models[0] ?? null);
-  };
-  const choose = (name) => { picked = name; kept("model", name); draw(); };
+  // ---- the model in hand: given to every notebook opened from now on; none: each takes its own default
+  const hand = () => (picked ? data.models?.find((m) => m.name === picked) ?? { name: picked, title: picked.replace(/^run:/, "") } : null);
+  const choose = (name) => { picked = name; kept("model", name ?? ""); draw(); };
 
   // ---- routes
   const href = (path, query = {}) => {
@@ -71,7 +67,7 @@ function looplab(first) {
       document.title = `${notebook.title} \u00b7 looplab`;
       if (lab.state !== "ready" && !deck.has(path)) return waiting(notebook);
       const asked = Object.fromEntries(query);
-      deck.show(notebook, { ...asked, model: asked.model ?? picked ?? undefined }, lab, theme());
+      deck.show(notebook, { ...asked, model: asked.model ?? picked }, lab, theme());
       home.hidden = true;
     } else {
       deck.hide();
