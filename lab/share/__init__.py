@@ -8,7 +8,6 @@ what computes rests at the values it had when it was exported. The notebook runs
 """
 
 import argparse
-import ast
 import contextlib
 import json
 import os
@@ -33,7 +32,7 @@ TIMEOUT_S = 600
 def about(notebook: Path) -> catalog.Notebook:
     """The notebook's entry in the catalog, wherever its file lies; a `LabError` when it is not Python."""
     try:
-        ast.parse(notebook.read_text("utf-8"))
+        compile(notebook.read_text("utf-8"), notebook.name, "exec", dont_inherit=True)
     except (OSError, SyntaxError, ValueError):
         raise LabError(f"{notebook} is not a notebook that can be read: name a .py file under notebooks/.") from None
     return catalog.read(notebook, notebook.parent.parent)

@@ -53,7 +53,7 @@ def render(entries: Sequence[Entry], date: datetime) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src data: 'unsafe-inline'\">"
-        f"<title>looplab, shared</title><style>:root{{{tokens('light')}color-scheme:light}}:root.dark{{{tokens('dark')}color-scheme:dark}}{STYLE}</style><script>{SCRIPT}</script></head><body><main>"
+        f"<title>looplab, shared</title><style>:root{{{tokens('light')}}}:root.dark{{{tokens('dark')}}}{STYLE}</style><script>{SCRIPT}</script></head><body><main>"
         "<h1><i></i>looplab</h1>"
         f'<p class="lead">Pages of the lab as they were on {date:%-d %B %Y}. Each is one file that opens without '
         "a network: maps, plots and tables can be explored, what computes needs the lab itself.</p>"

@@ -28,7 +28,7 @@ def _():
         "Which facts does a model know, how sure is the score, and what did it say where it was wrong?",
         station="evals",
         exhibits=("L3",),
-        aside=[picker],
+        aside=[picker, page.share_button(mo, __file__, picker)],
     )
     return mo, page, picker
 

@@ -28,7 +28,7 @@ def _():
         "Reading a prompt is arithmetic, writing an answer is memory traffic: where does each stand on this machine?",
         station="inference",
         exhibits=("S2",),
-        aside=[picker],
+        aside=[picker, page.share_button(mo, __file__, picker)],
     )
     return mo, page, picker
 

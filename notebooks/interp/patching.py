@@ -29,7 +29,7 @@ def _():
         "Run a corrupted prompt, put back one activation from the clean run, and see how much of the answer returns.",
         station="interp",
         exhibits=("R9", "R9b"),
-        aside=[picker],
+        aside=[picker, page.share_button(mo, __file__, picker)],
     )
     return mo, page, picker
 

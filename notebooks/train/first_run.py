@@ -23,7 +23,12 @@ def _():
     from lab.train.spec import SCHEDULES, SIZES, TrainSpec
 
     page.start(mo)
-    page.header("First run", "What does a small model learn first, and can you watch it happen?", station="train")
+    page.header(
+        "First run",
+        "What does a small model learn first, and can you watch it happen?",
+        station="train",
+        aside=[page.share_button(mo, __file__)],
+    )
     return SCHEDULES, SIZES, TrainSpec, mo, page, runs, view
 
 
