@@ -72,6 +72,27 @@ def _exported(prof) -> bytes:
         return (Path(folder) / "t.json").read_bytes()
 
 
+def test_a_difference_names_what_changed(recorded):
+    _, _, found = recorded
+    same = trace.difference(found, found)
+    assert same.height == found.operators().height and (same["change"] == 0).all()
+    slower = trace.Trace(
+        found.events.with_columns(
+            pl.when(pl.col("name") == "aten::mm")
+            .then(pl.col("self") * 3)
+            .otherwise(pl.col("self"))
+            .alias("self")
+        ).filter(pl.col("name") != "optimizer"),
+        found.lanes,
+        found.memory,
+    )
+    changed = trace.difference(found, slower).filter(pl.col("change") != 0)
+    assert set(changed["name"]) == {"aten::mm", "optimizer"}
+    mm = changed.filter(pl.col("name") == "aten::mm").row(0, named=True)
+    assert math.isclose(mm["self_after"], 3 * mm["self"])
+    assert {p["label"] for p in trace.points(found)} >= {"mm"}
+
+
 def test_flops_are_those_of_torch():
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -110,7 +131,9 @@ def test_gpu_lanes_and_launched_time():
         span("sm90_gemm", "kernel", 20, 30, 7, pid=0, **{"External id": 7}),
         span("autograd::engine::evaluate_function: MmBackward0", "cpu_op", 30, 5, 200),
     ]
-    found = trace.parse(json.dumps({"traceEvents": rows}).encode())
+    cards = [{"id": 0, "name": "NVIDIA H200"}]
+    found = trace.parse(json.dumps({"traceEvents": rows, "deviceProperties": cards}).encode())
+    assert hardware.data_sheet(found.card).bandwidth == 4.8e12
     assert found.lanes == ["CPU thread 1", "CPU thread 2, backward", "GPU stream 7"]
     mm = found.operators().filter(pl.col("name") == "aten::mm").row(0, named=True)
     assert (mm["device"], mm["self"], mm["total"]) == (30, 3, 5)
@@ -130,7 +153,9 @@ def test_any_spans_give_a_table_that_counts_them(spans):
         for ts, dur, n, tid in spans
     ]
     found = trace.parse(json.dumps({"traceEvents": rows}).encode())
-    assert found.events.height == len(spans) and found.operators()["calls"].sum() == found.events["outer"].sum()
+    assert (
+        found.events.height == len(spans) and found.operators()["calls"].sum() == found.events["outer"].sum()
+    )
     assert (found.events["self"] >= 0).all() and (found.events["start"] >= 0).all()
     Timeline(**trace.timeline(found))
 

@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
-from lab import front, paths, records
+from lab import paths, records
 from lab.bench import bench
 from lab.errors import LabError
 
@@ -97,6 +97,8 @@ def _visit(p: Any, url: str, with_notebook: bool) -> dict[str, float]:
 def app() -> None:
     """Medians over fresh browsers that have cached nothing."""
     from playwright.sync_api import sync_playwright
+
+    from lab import front
 
     with sync_playwright() as p:
         front.HEAD.unlink(missing_ok=True)

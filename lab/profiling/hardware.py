@@ -80,15 +80,22 @@ def machine() -> Machine:
     return Machine(records.processor(), records.cores(), memory, gpus)
 
 
+def data_sheet(name: str) -> Ceiling | None:
+    """Ceilings of a card by what its driver calls it, or None for one not in the table."""
+    for known, (flops, bandwidth, source) in GPUS.items():
+        if known in name:
+            return Ceiling(name, flops, bandwidth, source)
+    return None
+
+
 @functools.cache
 def ceiling(device: str = "cpu") -> Ceiling:
     """The ceilings of "cpu" or "cuda"; a GPU missing from the table is measured like a CPU."""
     import torch
 
     name = torch.cuda.get_device_name() if device.startswith("cuda") else machine().cpu
-    for known, (flops, bandwidth, source) in GPUS.items():
-        if device.startswith("cuda") and known in name:
-            return Ceiling(name, flops, bandwidth, source)
+    if device.startswith("cuda") and (sheet := data_sheet(name)):
+        return sheet
     kept = paths.cache() / "ceilings.json"
     key = f"{name}, {machine().cores} cores, torch {torch.__version__}"
     known_here = json.loads(kept.read_text()) if kept.exists() else {}

@@ -99,11 +99,11 @@ def compact(trace: dict[str, Any], path: Path) -> None:
     for event in kept:
         args = event.get("args", {})
         event["args"] = {key: args[key] for key in _ARGS if key in args}
+    cards = [{"id": card.get("id"), "name": card.get("name")} for card in trace.get("deviceProperties", [])]
+    whole = {"schemaVersion": 1, "displayTimeUnit": "ms", "deviceProperties": cards, "traceEvents": kept}
     aside = path.with_suffix(".part")
     with gzip.open(aside, "wt", compresslevel=6) as file:
-        json.dump(
-            {"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": kept}, file, separators=(",", ":")
-        )
+        json.dump(whole, file, separators=(",", ":"))
     aside.replace(path)
 
 

@@ -50,6 +50,7 @@ class Trace:
     events: pl.DataFrame
     lanes: list[str]
     memory: pl.DataFrame
+    card: str | None = None  # the GPU it was recorded on
 
     @property
     def duration(self) -> float:
@@ -146,7 +147,39 @@ def parse(text: bytes, name: str = "the trace") -> Trace:
         "shapes": pl.String,
     }
     events = pl.DataFrame(columns, schema_overrides=schema).with_columns(pl.col("self").clip(lower_bound=0.0))
-    return Trace(events, lanes, _memory(rows, origin))
+    on_gpu = (events["kind"] == "kernel").any()
+    cards = document.get("deviceProperties") if on_gpu and isinstance(document, dict) else None
+    card = cards[0].get("name") if isinstance(cards, list) and cards and isinstance(cards[0], dict) else None
+    return Trace(events, lanes, _memory(rows, origin), card)
+
+
+def difference(before: Trace, after: Trace) -> pl.DataFrame:
+    """What a change did, operator by operator: calls and self times (us) of both, the largest change first."""
+    keys = ["name", "kind", "group"]
+    sides = [t.operators().select(*keys, "calls", "self") for t in (before, after)]
+    both = sides[0].join(sides[1], on=keys, how="full", coalesce=True, suffix="_after").fill_null(0)
+    change = (pl.col("self_after") - pl.col("self")).alias("change")
+    return both.with_columns(change).sort(pl.col("change").abs(), descending=True)
+
+
+def points(trace: Trace) -> list[dict[str, Any]]:
+    """Products and attention of a trace as points under the roofline, the longest first.
+
+    Intensity counts input bytes alone, since outputs are not recorded: a point stands a little too far right.
+    """
+    found = []
+    for row in trace.operators().filter(pl.col("flops") > 0, pl.col("bytes") > 0).iter_rows(named=True):
+        if (seconds := (row["device"] or row["total"]) / 1e6) > 0:
+            found.append(
+                {
+                    "label": row["name"].removeprefix("aten::"),
+                    "intensity": row["flops"] / row["bytes"],
+                    "flops_per_s": row["flops"] / seconds,
+                    "group": row["group"],
+                    "note": f"{row['calls']} calls",
+                }
+            )
+    return found[:8]
 
 
 def _timed(row: dict[str, Any]) -> bool:
