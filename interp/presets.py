@@ -64,7 +64,7 @@ CURATED = (
         "Then Alice and Bob went to the park. Alice gave a book to", "Alice", "Bob",
     ),
     Preset(
-        "Eiffel Tower moves to Tokyo, from a shorter prompt", "The Tokyo Tower is located in the city of",
+        "Eiffel Tower to Tokyo, unequal lengths", "The Tokyo Tower is located in the city of",
         "The Eiffel Tower is located in the city of", "Tokyo", "Paris",
     ),
 )  # fmt: skip

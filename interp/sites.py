@@ -38,9 +38,9 @@ class Site:
 SITES: dict[str, Site] = {
     site.key: site
     for site in (
-        Site("resid_pre", "residual stream, before the layer", "blocks.{layer}.hook_resid_pre"),
-        Site("resid_mid", "residual stream, between attention and MLP", "blocks.{layer}.hook_resid_mid"),
-        Site("resid_post", "residual stream, after the layer", "blocks.{layer}.hook_resid_post"),
+        Site("resid_pre", "residual stream (pre)", "blocks.{layer}.hook_resid_pre"),
+        Site("resid_mid", "residual stream (mid)", "blocks.{layer}.hook_resid_mid"),
+        Site("resid_post", "residual stream (post)", "blocks.{layer}.hook_resid_post"),
         Site("attn_out", "attention output", "blocks.{layer}.hook_attn_out"),
         Site("mlp_out", "MLP output", "blocks.{layer}.hook_mlp_out"),
         Site("z", "head output z", "blocks.{layer}.attn.hook_z", "query"),

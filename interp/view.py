@@ -23,7 +23,7 @@ from widgets.tokens import Tokens
 
 NEW_TOKENS = 8
 FRAME_S = 0.1  # a sweep redraws its map this often
-TOLD = 0.1  # cells that restore less than this share are saved without their continuation
+TOLD = 0.02  # cells that restore less than this share are saved without their continuation
 STREAMS = [s for s in SITES if axis_of(s) == "position"]
 HEADS = [s for s in SITES if axis_of(s) == "head"]
 

@@ -26,7 +26,8 @@ def _():
     picker = page.model_picker(mo, default=_real.name if _real.ready else "pocket")
     page.header(
         "Where does the model keep the Eiffel Tower?",
-        "Run a corrupted prompt, put back one activation from the clean run, and see how much of the answer returns.",
+        "Run a corrupted prompt, put back one activation from the clean run, and see how much of the answer returns. "
+        "Click a cell.",
         station="interp",
         exhibits=("R9", "R9b"),
         aside=[picker, page.share_button(mo, __file__, picker)],
@@ -45,7 +46,7 @@ def _(mo, page, picker):
     _right = presets(lm)
     known = {p.title: p for p in _right or CURATED}
     fact = mo.ui.dropdown(list(known), value=next(iter(known)), label="fact")
-    swap = mo.ui.switch(label="swap the prompts")
+    swap = mo.ui.switch(label="swap")
     metric = mo.ui.dropdown({m.title: k for k, m in METRICS.items()}, value="logit difference", label="metric")
     stream = mo.ui.dropdown({SITES[s].title: s for s in STREAMS}, value=SITES["resid_pre"].title, label="site")
     heads = mo.ui.dropdown({SITES[s].title: s for s in HEADS}, value=SITES["z"].title, label="heads")
@@ -134,19 +135,16 @@ def _(board, grid, heads, lm, mo, page, pair, seconds_needed, stream):
         label=f"Sweep heads exactly, {page.cost(heads_s, forwards=len(_cells))}"
     )
     heads_stop = mo.ui.run_button(label="Cancel")
-    _left = mo.vstack(
-        [
-            board.map(stream.value),
-            mo.hstack([heads, heads_go, heads_stop], justify="start", align="center", wrap=True, gap=0.8),
-            board.map(heads.value),
-        ],
-        gap=0.8,
+    _head_controls = mo.hstack(
+        [heads, heads_go, heads_stop], justify="start", align="center", wrap=True, gap=0.8
     )
+    _heads = mo.vstack([_head_controls, board.map(heads.value)], gap=0.8)
     mo.Html(
         "<style>.patching { display: grid; gap: 16px; grid-template-columns: minmax(0, 1fr); align-items: start }"
-        "@media (min-width: 1000px) { .patching { grid-template-columns: minmax(0, 13fr) minmax(0, 8fr) }"
-        ".patching > div:last-child { position: sticky; top: 12px } }</style>"
-        f'<div class="patching"><div>{_left.text}</div><div>{mo.as_html(board.panel).text}</div></div>'
+        "@media (min-width: 1000px) { .patching { grid-template: auto 1fr / minmax(0, 13fr) minmax(0, 8fr) }"
+        ".patching > :nth-child(2) { grid-area: 1 / 2 / span 2; position: sticky; top: 12px } }</style>"
+        f'<div class="patching"><div>{mo.as_html(board.map(stream.value)).text}</div>'
+        f"<div>{mo.as_html(board.panel).text}</div><div>{_heads.text}</div></div>"
     )
     return heads_go, heads_s, heads_stop
 
@@ -184,6 +182,7 @@ def _(board, go, mo, page, stop, stream, sweep_s):
 def _(board, heads, heads_go, heads_s, heads_stop, mo, page):
     if not page.live(mo):
         board.sweep(heads.value)
+        board.write_out(heads.value)
     elif (heads_go.value or heads_s < 0.5) and not heads_stop.value:
 
         def _sweep():
