@@ -18,7 +18,7 @@ function render({ model, el, signal }) {
       const top = found.bars?.[0]?.[0];
       const verdict = top === first ? h("span.verdict", {}, "the answer stays ", token(first, "neg"))
         : h("span.verdict.changed", {}, "the answer changes ", token(first, "neg"), " → ", token(top, "pos"));
-      answer.replaceChildren(h("h3", {}, found.title ?? ""), verdict, h("p.soft", {}, found.text ?? ""), lab.barRows(found.bars ?? [], "var(--pos)", 1), receipts(found.receipts ?? []));
+      answer.replaceChildren(h("h3", {}, found.title ?? ""), verdict, h("p.soft", {}, found.text ?? ""), lab.barRows(found.bars ?? [], "var(--pos)", 1), receipts(found.receipts ?? []) ?? "");
     } else {
       const cells = current ? current.split(" ").length : 0;
       const words = !cells ? "Choose a cell: its activation is copied from the clean run into this one."
