@@ -50,15 +50,13 @@ def _(mo, page, picker):
     metric = mo.ui.dropdown({m.title: k for k, m in METRICS.items()}, value="logit difference", label="metric")
     stream = mo.ui.dropdown({SITES[s].title: s for s in STREAMS}, value=SITES["resid_pre"].title, label="site")
     heads = mo.ui.dropdown({SITES[s].title: s for s in HEADS}, value=SITES["z"].title, label="heads")
-    untaught = (
-        None
-        if _right
-        else page.note(
-            f"{lm.name} gets none of the known facts right, so there is little to find; train it longer or choose another model.",
-            kind="warn",
-        )
+    _untaught = page.note(
+        f"{lm.name} gets none of the known facts right, so there is little to find; train it longer or choose another model.",
+        kind="warn",
     )
-    return fact, heads, known, lm, metric, stream, swap, untaught
+    _controls = mo.hstack([fact, swap, stream, metric], justify="start", align="center", wrap=True, gap=0.8)
+    _controls if _right else mo.vstack([_controls, _untaught])
+    return fact, heads, known, lm, metric, stream, swap
 
 
 @app.cell
@@ -72,7 +70,7 @@ def _(fact, known, mo, swap):
     answer = mo.ui.text(_one[1].strip(), label="answer")
     wrong = mo.ui.text(_two[1].strip(), label="answer")
     first_token = mo.ui.checkbox(label="of an answer that is several tokens, use the first")
-    own = mo.accordion(
+    mo.accordion(
         {
             "Write your own prompts": mo.vstack(
                 [
@@ -83,7 +81,7 @@ def _(fact, known, mo, swap):
             )
         }
     )
-    return answer, clean, corrupted, first_token, own, wrong
+    return answer, clean, corrupted, first_token, wrong
 
 
 @app.cell
@@ -99,7 +97,7 @@ def _(answer, clean, corrupted, first_token, lm, metric, mo, page, wrong):
 
 
 @app.cell
-def _(board, fact, lm, metric, mo, own, page, pair, stream, swap, untaught):
+def _(board, lm, mo, page, pair, stream):
     from interp.sweep import grid, seconds_needed
 
     _cells = page.guard(grid, lm.config, pair, stream.value)
@@ -110,17 +108,9 @@ def _(board, fact, lm, metric, mo, own, page, pair, stream, swap, untaught):
     stop = mo.ui.run_button(label="Cancel")
     mo.vstack(
         [
-            part
-            for part in [
-                untaught,
-                mo.hstack(
-                    [fact, swap, stream, metric, go, stop], justify="start", align="center", wrap=True, gap=0.8
-                ),
-                board.strips(),
-                *(page.note(warning, kind="warn") for warning in pair.warnings),
-                own,
-            ]
-            if part is not None
+            board.strips(),
+            *(page.note(warning, kind="warn") for warning in pair.warnings),
+            mo.hstack([go, stop], justify="start", align="center", gap=0.8),
         ],
         gap=0.8,
     )
@@ -266,14 +256,14 @@ def _(mo, page):
 
 @app.cell
 def _(mo):
-    mo.md(
-        "## What to try next\n"
-        "- Drag over the whole column of the subject's last token, then over its lower half alone: how few layers are enough?\n"
-        "- Choose the MLP output as the site: the fact is looked up in the layers at the subject, and few heads carry it to the end.\n"
-        "- Set the metric to probability: a cell that returns the logit difference need not return the answer.\n"
-        "- Take the indirect-object pair: the sentences differ in one name, and other heads light up.\n"
-        "- Train a model in *First run* and open its checkpoint here."
-    )
+    _ideas = [
+        "Drag over the whole column of the subject's last token, then over its lower half alone: how few layers are enough?",
+        "Choose the MLP output as the site: the fact is looked up in the layers at the subject, and few heads carry it to the end.",
+        "Set the metric to probability: a cell that returns the logit difference need not return the answer.",
+        "Take the indirect-object pair: the sentences differ in one name, and other heads light up.",
+        "Train a model in *First run* and open its checkpoint here.",
+    ]
+    mo.md("\n".join(["## What to try next", *(f"- {_idea}" for _idea in _ideas)]))
     return
 
 
