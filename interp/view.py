@@ -117,9 +117,10 @@ class Board:
             return f"Patched: layer {row}, head {column}"
         return f"Patched: layer {row}, position {column} (“{self.pair.corrupted_pieces[column].strip()}”)"
 
-    def text(self, changed: float, share: float, many: bool) -> str:
-        what = "the cells by up to" if many else "it by"
-        return f"changed {what} {changed:.0%} of its norm; {share:.0%} of the {self.scale.metric.title} returns"
+    def text(self, site: str, changed: float, share: float, cells: int = 1) -> str:
+        noun = "head" if axis_of(site) == "head" else "stream" if "resid" in site else "output"
+        what = f"fired once, changed the {noun} by" if cells == 1 else f"each fired once, changed the {noun} by up to"
+        return f"{what} {changed:.0%} of its norm; {share:.0%} of the {self.scale.metric.title} returns"
 
     def patch(self, site: str, cells: Sequence[Sequence[int]]) -> None:
         """Patch these cells together and show everything about it."""
@@ -136,7 +137,7 @@ class Board:
         result = {
             "key": named,
             "title": self.title(site, cells),
-            "text": self.text(max(r.changed for r in run.receipts), run.share, len(cells) > 1),
+            "text": self.text(site, max(r.changed for r in run.receipts), run.share, len(cells)),
             "bars": list(zip(self._pieces(run.answer.ids), run.answer.probs)),
             "receipts": [[r.site, r.fired, r.changed] for r in run.receipts],
         }
@@ -209,7 +210,7 @@ class Board:
             share, changed = float(result.share[row, column]), float(result.changed[row, column])
             yield key(result.site, cell), {
                 "title": self.title(result.site, cell),
-                "text": self.text(changed, share, False),
+                "text": self.text(result.site, changed, share),
                 "bars": list(zip(self._pieces(result.top_ids[row, column].tolist()), result.top_probs[row, column].tolist())),
             }  # fmt: skip
 
