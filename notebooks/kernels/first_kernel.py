@@ -318,7 +318,7 @@ def _(batch, length, mo, page, picker, runs, set_run):
     _seconds = 5 + 6 * 6 * _params * _tokens / hardware.ceiling("cpu").flops_per_s("float32") * 3
     go_profile = mo.ui.button(label=f"Profile a step here, {page.cost(_seconds)}", on_click=_start, disabled=not page.live(mo))
     mo.hstack([picker, batch, length, go_profile], justify="start", align="end", wrap=True, gap=1.2)
-    return
+    return (hardware,)
 
 
 @app.cell
@@ -344,8 +344,10 @@ def _(Path, mo, page, recorded, run, tick):
     else:
         _said = None
     trace_choice = mo.ui.dropdown(_options, value=next(iter(_options), None), label="trace")
-    mo.vstack([part for part in (_said, trace_choice if _options else None) if part is not None])
-    return (trace_choice,)
+    before_choice = mo.ui.dropdown(_options, label="compared with", allow_select_none=True)
+    _row = mo.hstack([trace_choice, before_choice], justify="start", gap=1.2) if _options else None
+    mo.vstack([part for part in (_said, _row) if part is not None])
+    return before_choice, trace_choice
 
 
 @app.cell
@@ -354,8 +356,43 @@ def _(Path, mo, page, trace_choice):
     from widgets.timeline import Timeline
 
     mo.stop(trace_choice.value is None)
-    _trace = page.guard(traces.read, Path(trace_choice.value))
-    mo.ui.anywidget(Timeline(**traces.timeline(_trace)))
+    shown = page.guard(traces.read, Path(trace_choice.value))
+    mo.ui.anywidget(Timeline(**traces.timeline(shown)))
+    return shown, traces
+
+
+@app.cell
+def _(Path, Table, before_choice, hardware, mo, page, shown, traces):
+    from widgets.roofline import Roofline as _Roofline
+
+    def _difference():
+        before = page.guard(traces.read, Path(before_choice.value))
+        rows = [
+            {**row, "before": row["self"] / 1e3, "after": row["self_after"] / 1e3, "change": row["change"] / 1e3}
+            for row in traces.difference(before, shown).iter_rows(named=True)
+        ]
+        columns = [
+            {"key": "name", "title": "operator"}, {"key": "group", "title": "for"},
+            {"key": "calls", "title": "calls before", "kind": "num"}, {"key": "calls_after", "title": "calls now", "kind": "num"},
+            {"key": "before", "title": "self before", "unit": "ms", "kind": "num"},
+            {"key": "after", "title": "self now", "unit": "ms", "kind": "num"},
+            {"key": "change", "title": "change", "unit": "ms", "kind": "bar"},
+        ]  # fmt: skip
+        return mo.vstack([mo.Html("<h3>What changed</h3>"), mo.ui.anywidget(Table(rows, columns, page=10, name="difference"))])
+
+    _sheet = (shown.card and hardware.data_sheet(shown.card)) or hardware.ceiling("cpu")
+    _kind = "bfloat16" if shown.card else "float32"
+    _roof = {"name": _sheet.name, "flops_per_s": _sheet.flops_per_s(_kind), "bytes_per_s": _sheet.bandwidth}
+    _points = traces.points(shown)
+    _parts = [
+        _difference() if before_choice.value else None,
+        mo.ui.anywidget(_Roofline([_roof], _points, f"Products and attention of this step, {_kind}")) if _points else None,
+        mo.Html(
+            f"<p class='lab-small'>The roof: {_sheet.source}. A profile counts the bytes of inputs, not of outputs, "
+            "so a point stands a little too far to the right.</p>"
+        ) if _points else None,
+    ]  # fmt: skip
+    mo.vstack([part for part in _parts if part is not None])
     return
 
 
