@@ -189,9 +189,17 @@ def _(known, mo, page, shown, table, view):
 
 
 @app.cell
-def _(mo):
+def _(mo, scrub):
     prompt = mo.ui.text("The capital of France is", label="prompt", full_width=True)
     answer = mo.ui.text("Paris", label="answer", full_width=True)
+    mo.vstack(
+        [
+            mo.md("## What it would say, layer by layer"),
+            mo.hstack([prompt, answer], widths=[3, 1], gap=1),
+            scrub,
+        ],
+        gap=0.7,
+    )
     return answer, prompt
 
 
@@ -206,9 +214,6 @@ def _(answer, mo, page, prompt, scrub, shown):
     _lm = page.guard(models.load, name)
     mo.vstack(
         [
-            mo.md("## What it would say, layer by layer"),
-            mo.hstack([prompt, answer], widths=[3, 1], gap=1),
-            scrub if shown else mo.Html(""),
             page.guard(lens_table, _lm, prompt.value, answer.value),
             mo.Html(
                 '<span class="lab-small">The logit lens: the stream after each layer, read as if it were the last. '
