@@ -50,3 +50,12 @@ def small_disk(spec, ctx):
                 save_file({"w": torch.zeros(size // 4)}, directory / "model.safetensors")
             else:
                 Path(directory / "weights.bin").write_bytes(b"x" * size)
+
+
+def slow_to_go(spec, ctx):
+    """Stops when asked, and then takes its time to leave, as a process full of memory does."""
+    import atexit
+
+    atexit.register(time.sleep, 1.5)
+    while not ctx.cancelled:
+        time.sleep(0.01)

@@ -114,7 +114,7 @@ def test_the_notebook_shows_the_run(trained, monkeypatch):
 
     _, names = first_run.app.run()
     assert [run.id for run in names["shown"]] == [trained.id]
-    assert names["monitor"].widget.state == "done" and names["monitor"].widget.step == 40
+    assert names["monitor_widget"].state == "done" and names["monitor_widget"].step == 40
     assert names["curves"].data[:, 1].max() == 40
     assert names["name"] == f"run:{trained.id}@40"
 

@@ -21,7 +21,7 @@ from lab.runs import checkpoints, kinds, process
 def place(tmp_path, monkeypatch):
     monkeypatch.setenv("LAB_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    for name in ("count", "deaf", "broken", "small_disk"):
+    for name in ("count", "deaf", "broken", "small_disk", "slow_to_go"):
         monkeypatch.setitem(kinds.KINDS, name, f"run_kinds:{name}")
     yield tmp_path / "runs"
     for run in runs.listed():
@@ -157,6 +157,18 @@ def test_cancel_keeps_what_was_written_and_resume_goes_on():
     assert totals(run) == triangle(400)
     with pytest.raises(LabError, match="is done"):
         run.resume()
+
+
+def test_resumed_while_the_old_process_still_leaves():
+    run = runs.start("slow_to_go", {})
+    until(lambda: run.state == "running")
+    run.cancel()
+    assert run.wait(10) == "cancelled"
+    assert process.mark(run.status["pid"])
+    run.resume()
+    until(lambda: run.state == "running")
+    assert run.status["attempt"] == 2
+    run.cancel(wait=10)
 
 
 def test_a_run_that_does_not_listen_is_ended(monkeypatch):

@@ -64,12 +64,23 @@ def _watch(ctx: Context, status: Status) -> None:
     os._exit(1)
 
 
-def main(path: Path) -> int:
-    # A lock of this process (not inherited by its children): two processes never write one run.
+def _alone(path: Path) -> bool:
+    """Take the run's lock, which goes with this process and is not inherited by its children: two processes never
+    write one run. A process that has said its last word may take seconds to go, so a resumed run waits for it."""
     lock = os.open(path / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    until = time.monotonic() + GRACE
+    while True:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            if files.read_json(path / "status.json")["state"] != "starting" or time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+
+
+def main(path: Path) -> int:
+    if not _alone(path):
         print("another process already works on this run", flush=True)
         return 1
     before = files.read_json(path / "status.json")

@@ -120,12 +120,15 @@ def _(mo, page, runs, view):
     _first = next((run.id for run in _known if run.live), _known[0].id if _known else "")
     get_run, set_run = mo.state(str(mo.query_params().get("run") or _first))
 
-    _monitor = RunMonitor(
-        view.FIGURES, act=(lambda what: action(runs.get(_monitor.run))(what)) if page.live(mo) else None
+    # Cells that only draw on these take the bare widgets: one that names `monitor` or `scrub` runs again whenever
+    # the page tells something.
+    monitor_widget = RunMonitor(
+        view.FIGURES, act=(lambda what: action(runs.get(monitor_widget.run))(what)) if page.live(mo) else None
     )
-    monitor = mo.ui.anywidget(_monitor)
-    scrub = mo.ui.anywidget(Scrubber(title="checkpoint at step"))
-    return get_run, monitor, scrub, set_run
+    scrub_widget = Scrubber(title="checkpoint at step")
+    monitor, scrub = mo.ui.anywidget(monitor_widget), mo.ui.anywidget(scrub_widget)
+    overlaid = []  # ids chosen in the list of runs, kept while the list is made anew; not a cause of anything
+    return get_run, monitor, monitor_widget, overlaid, scrub, scrub_widget, set_run
 
 
 @app.cell
@@ -136,7 +139,7 @@ def _(page, runs, set_run, spec, start):
 
 
 @app.cell
-def _(get_run, mo, monitor, view):
+def _(get_run, mo, monitor, overlaid, view):
     from widgets.table import Table
 
     monitor.value["ended"]  # the list is read again when a run ends
@@ -147,16 +150,17 @@ def _(get_run, mo, monitor, view):
             [view.line(run) for run in known.values()],
             columns=view.COLUMNS,
             page=6,
-            selected=[current.id] if current else [],
+            selected=list(dict.fromkeys([current.id, *overlaid[:4]])) if current else [],
         )
     )
     return current, known, table
 
 
 @app.cell
-def _(TrainSpec, current, known, mo, monitor, page, scrub, table, view):
+def _(TrainSpec, current, known, mo, monitor_widget, overlaid, page, scrub_widget, table, view):
     from widgets.curves import Curves
 
+    overlaid[:] = table.value["selected"]
     _picked = [known[id] for id in table.value["selected"] if id in known]
     shown = list({run.id: run for run in [*([current] if current else []), *_picked]}.values())
     if shown:
@@ -164,16 +168,27 @@ def _(TrainSpec, current, known, mo, monitor, page, scrub, table, view):
             series=[{"id": run.id, "label": view.label(run)} for run in shown],
             panels=view.panels([TrainSpec.from_dict(run.spec) for run in shown]),
         )
-        page.watch(mo, shown, curves, monitor.widget, scrub.widget)
-        _top = monitor
+        page.watch(mo, shown, curves, monitor_widget, scrub_widget)
     else:
         curves = page.guard(view.recorded)
-        _top = page.note(
-            "Nothing was trained here yet. These are the recorded curves of the bundled models; press **Train** and "
-            "yours are drawn as they come."
-        )
-    mo.vstack([_top, curves], gap=0.8)
-    return (shown,)
+    return curves, shown
+
+
+@app.cell
+def _(curves, mo, monitor, page, shown):
+    mo.vstack(
+        [
+            monitor
+            if shown
+            else page.note(
+                "Nothing was trained here yet. These are the recorded curves of the bundled models; press **Train** and "
+                "yours are drawn as they come."
+            ),
+            curves,
+        ],
+        gap=0.8,
+    )
+    return
 
 
 @app.cell
