@@ -25,7 +25,7 @@ from interp.sites import SITES, Intervention, Patch
 from lab.errors import LabError
 from lab.models import KVCache
 
-TOKENS_PER_CHUNK = 1024  # enough for the matrix products to run at full speed, few enough to show results early
+TOKENS_PER_CHUNK = 512  # enough for the matrix products to run at full speed, few enough to show results early
 TOP = 5
 
 

@@ -162,6 +162,10 @@ class Board:
             "tokens": self._pieces(track),
             "before": [self.unpatched.tracked[t][:, -1].tolist() for t in track],
             "after": [after.tracked[t][:, -1].tolist() for t in track],
+            "tops": [
+                list(zip(self._pieces(lens.ids[:, -1, 0].tolist()), lens.probs[:, -1, 0].tolist()))
+                for lens in (self.unpatched, after)
+            ],
         }
 
     def serve(self, stopped: Callable[[], bool]) -> None:

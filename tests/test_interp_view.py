@@ -54,6 +54,7 @@ def test_every_site_patches_and_sweeps(board, lm, site):
     shown, known_alone = board.panel.shown, board.panel.cells[key(site, [cell])]
     assert shown["key"] == key(site, [cell]) and shown["title"] == known_alone["title"]
     assert shown["text"] == known_alone["text"]
+    assert shown["lens"]["tops"][1][-1][0] == shown["bars"][0][0] and len(shown["lens"]["tops"][0]) == 4
     assert len(shown["lens"]["after"]) == 2 and len(shown["lens"]["rows"]) == lm.config.n_layers + 1
     assert shown["lens"]["after"][0][-1] == pytest.approx(dict(shown["bars"]).get("Paris", shown["lens"]["after"][0][-1]))
 

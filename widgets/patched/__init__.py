@@ -17,7 +17,8 @@ class Patched(anywidget.AnyWidget):
     "channel:row,col" to what is known of one cell alone, `{"title", "text", "bars", "said"?}`: it is shown the moment the
     cell is chosen, in exported pages too. `shown` is the full result of the newest choice:
     the same with `"key"` (its cells, "channel:row,col" sorted and joined by a space), `"receipts"` [[site, fired, changed]]
-    and `"lens"` `{"rows", "tokens", "before": [[p, ...], ...], "after": ...}`. `live` says whether a choice that is not
+    and `"lens"` `{"rows", "tokens", "before": [[p, ...], ...], "after": ..., "tops": [[token, p], ...] before and after}`: a
+    probability a row for each of `tokens`, and the likeliest token of every row. `live` says whether a choice that is not
     in `cells` will be answered.
     """
 

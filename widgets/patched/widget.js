@@ -46,16 +46,24 @@ function render({ model, el, signal }) {
   // ---- the logit lens: probability of both answers after every layer, before and after the patch
 
   const canvas = h("canvas", { role: "img" });
+  const body = h("div.scroll"), tops = h("details", {}, h("summary", {}, "likeliest token after every layer"), body);
+
+  function fillTops(data) {
+    const cell = ([piece, p], tone) => [h("td.mono", { style: { color: `var(--${tone})` } }, lab.visible(piece)), h("td.num", {}, p.toFixed(3))];
+    const rows = data.rows.map((name, i) => h("tr", {}, h("td", {}, name), cell(data.tops[0][i], "neg"), cell(data.tops[1][i], "pos")));
+    body.replaceChildren(h("table.bars", {}, h("thead", {}, h("tr", {}, ["layer", "before", "", "patched", ""].map((t) => h("td", {}, t)))), h("tbody", {}, rows.reverse())));
+  }
 
   function chart() {
-    const found = known(), data = found?.lens;
+    const data = known()?.lens;
     lens.hidden = !data;
     if (!data) return;
+    fillTops(data);
     const t = ui.colours(), width = Math.max(160, lens.clientWidth - 34), height = 132;
     const hues = [t.pos, t.neg], names = data.tokens.map((x) => lab.plain(x));
     const key = (name, hue) => h("span", {}, h("i", { style: { background: hue } }), h("span.mono", {}, name));
     lens.replaceChildren(h("h3", {}, "Logit lens at the last token"),
-      h("div.keys", {}, names.map((name, i) => key(name, hues[i])), h("span", {}, h("i.solid"), "patched"), h("span", {}, h("i.dash"), "before")), canvas);
+      h("div.keys", {}, names.map((name, i) => key(name, hues[i])), h("span", {}, h("i.solid"), "patched"), h("span", {}, h("i.dash"), "before")), canvas, tops);
     canvas.setAttribute("aria-label", `Probability of ${names.join(" and ")} read out after every layer: ${names.map((n, i) => `${n} ends at ${num(data.after[i].at(-1))}, before ${num(data.before[i].at(-1))}`).join("; ")}`);
     const ctx = lab.sized(canvas, width, height), left = 30, right = 8, top = 6, bottom = 30, n = data.rows.length;
     const x = (i) => left + ((width - left - right) * i) / Math.max(1, n - 1), y = (p) => top + (height - top - bottom) * (1 - p);
