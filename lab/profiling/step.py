@@ -4,6 +4,7 @@ A step writes gradients and moves weights, so it always runs on a model of its o
 "profile", which loads one for itself.
 """
 
+import contextlib
 import gzip
 import json
 import tempfile
@@ -11,9 +12,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lab.errors import LabError
+
 if TYPE_CHECKING:
     from lab.models.decoder import Decoder
-    from lab.runs.context import Context
+    from lab.runs import Context, Run
 
 # what trace.py reads; the profiler writes as much again of flow arrows and host details
 _KEPT = {
@@ -40,6 +43,23 @@ def work(spec: dict[str, Any], ctx: "Context") -> None:
     path = ctx.path / "traces" / "step.json.gz"
     path.parent.mkdir(exist_ok=True)
     ctx.log(WARM_UP, **profile(lm.model, spec["batch"], spec["length"], path))
+
+
+def profiles() -> "list[Run]":
+    """Runs of kind "profile", newest first, without those somebody damaged."""
+    from lab import runs
+
+    found = []
+    for run in runs.listed():
+        with contextlib.suppress(LabError):
+            if run.kind == "profile":
+                found.append(run)
+    return found
+
+
+def trace_of(run: "Run") -> Path:
+    """Where a profile's trace is once it is done."""
+    return run.path / "traces" / "step.json.gz"
 
 
 def profile(model: "Decoder", batch: int, length: int, path: Path) -> dict[str, float]:

@@ -285,9 +285,12 @@ def _(bench_run, bench_tick, cols, direction, dtype, mo, page):
 
 @app.cell
 def _(mo):
-    get_run, set_run = mo.state(None)
+    from lab.profiling import step
+
+    # a profile that is still going on is found again after a reload
+    get_run, set_run = mo.state(next((run.id for run in step.profiles() if run.live), None))
     mo.Html("<h2>One training step, profiled</h2>")
-    return get_run, set_run
+    return get_run, set_run, step
 
 
 @app.cell
@@ -326,15 +329,19 @@ def _(get_run, mo, runs):
     run = runs.get(get_run()) if get_run() else None
     tick = mo.ui.refresh(default_interval="1s") if run and run.live else None
     stop = mo.ui.button(label="Stop", on_click=lambda _: run.cancel()) if run and run.live else None
-    mo.hstack([tick, stop], justify="start") if tick else None
+    mo.hstack([tick, stop], justify="start") if tick is not None else None
     return run, tick
 
 
 @app.cell
-def _(Path, mo, page, recorded, run, tick):
+def _(mo, page, recorded, run, step, tick):
     tick
-    _fresh = {} if run is None or run.state != "done" else {f"here: {run.spec['model']}": str(run.path / "traces" / "step.json.gz")}
-    _options = _fresh | recorded
+    _done = [other for other in step.profiles() if other.state == "done"][:6]
+    _made = {
+        f"here: {other.spec['model']}, {other.spec['batch']} x {other.spec['length']}, {other.id[-4:]}": str(step.trace_of(other))
+        for other in _done
+    }
+    _options = _made | recorded if run is not None and run.state == "done" else recorded | _made
     if run is not None and run.live:
         _said = page.note((run.log().strip().splitlines() or ["The profile's process is starting"])[-1])
     elif run is not None and run.state in ("failed", "lost"):
