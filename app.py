@@ -2,6 +2,7 @@
 
 import marimo
 
+__generated_with = "0.25.2"
 app = marimo.App(width="full", app_title="looplab", html_head_file="build/front.html")
 
 
