@@ -139,6 +139,15 @@ def test_hooks_leave_nothing_behind():
     assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values()))
 
 
+def test_generating_first_does_not_stop_gradients_later():
+    model, x = decoder(), tokens(1, 9)
+    with torch.inference_mode():
+        model(x)
+    resid = model.embed_tokens(x).detach().requires_grad_()
+    model.run_block(0, resid).sum().backward()
+    assert resid.grad is not None and resid.grad.abs().sum() > 0
+
+
 def test_recorded_activations_rebuild_the_stream():
     model, x = decoder("grouped", torch.float64), tokens(2, 7)
     logits, acts = model.run_with_cache(x)

@@ -42,6 +42,7 @@ class RMSNorm(nn.Module):
         return self.weight * normal
 
 
+@torch.inference_mode(False)  # kept on a model that other tabs take gradients through
 def rotary_tables(cfg: ModelConfig, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """cos and sin, `[context, d_head]`, in the half-split order of Hugging Face (Su et al. 2021)."""
     inverse = 1.0 / cfg.rope_theta ** (torch.arange(0, cfg.d_head, 2, dtype=torch.float32, device=device) / cfg.d_head)
