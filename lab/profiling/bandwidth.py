@@ -47,3 +47,14 @@ def ceilings(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     peak = sheet.flops_per_s("float32")  # softmax runs on the vector units
     name = {"name": "data sheet", "flops_per_s": peak, "bytes_per_s": sheet.bandwidth}
     return [name, {**copy, "flops_per_s": peak}]
+
+
+def tiles(kernel: str, cols: int) -> list[dict[str, Any]]:
+    """Launch settings tried on the GPU for rows of `cols` values (forward, bfloat16), fastest first."""
+    id = f"kernels.{kernel}.tile_loss.{cols}"
+    rows = [row for row in records.newest() if row["id"] == id]
+    if not rows:
+        return []
+    detail = rows[0]["detail"]
+    tried = [{**row, "chosen": ""} for row in detail["swept"]] + [{**detail["chosen"], "chosen": "by the launcher"}]
+    return sorted(tried, key=lambda row: row["seconds"])

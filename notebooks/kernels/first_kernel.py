@@ -228,7 +228,7 @@ def _(get_bench, mo, runs):
 
 
 @app.cell
-def _(bench_run, bench_tick, cols, direction, dtype, mo, page):
+def _(Table, bench_run, bench_tick, cols, direction, dtype, mo, page):
     bench_tick
     import plotly.graph_objects as go
 
@@ -268,6 +268,19 @@ def _(bench_run, bench_tick, cols, direction, dtype, mo, page):
         figure.update_yaxes(title="bandwidth (TB/s)", rangemode="tozero")
         figure.update_layout(height=360)
         worst = min(cases, key=lambda case: case["fraction"])
+        tried = [
+            {"rows": t["ROWS"], "cols": t["COLS"], "warps": t["num_warps"], "us": 1e6 * t["seconds"], "chosen": t["chosen"]}
+            for t in bandwidth.tiles("softmax", cols.value)
+        ]
+        tiles = Table(
+            tried,
+            [
+                {"key": "rows", "title": "rows a program", "kind": "num"},
+                {"key": "cols", "title": "values at once", "kind": "num"}, {"key": "warps", "kind": "num"},
+                {"key": "us", "title": "time", "unit": "µs", "kind": "bar"}, {"key": "chosen", "title": "chosen"},
+            ],
+            page=8, name="tiles",
+        )  # fmt: skip
         return mo.vstack(
             [
                 mo.Html(
@@ -276,6 +289,7 @@ def _(bench_run, bench_tick, cols, direction, dtype, mo, page):
                 ),
                 mo.hstack([mo.ui.plotly(figure), mo.ui.anywidget(Roofline(roofs, bandwidth.points(chosen), f"Rows of {cols.value:,}"))],
                           widths="equal", wrap=True, gap=1.5),
+                mo.accordion({f"Tiles tried there for rows of {cols.value:,} (forward, bfloat16)": mo.ui.anywidget(tiles)}),
             ]
         )  # fmt: skip
 
@@ -289,8 +303,9 @@ def _(mo):
 
     # a profile that is still going on is found again after a reload
     get_run, set_run = mo.state(next((run.id for run in step.profiles() if run.live), None))
+    get_ended, set_ended = mo.state(None)
     mo.Html("<h2>One training step, profiled</h2>")
-    return get_run, set_run, step
+    return get_ended, get_run, set_ended, set_run, step
 
 
 @app.cell
@@ -327,29 +342,37 @@ def _(batch, length, mo, page, picker, runs, set_run):
 @app.cell
 def _(get_run, mo, runs):
     run = runs.get(get_run()) if get_run() else None
-    tick = mo.ui.refresh(default_interval="1s") if run and run.live else None
-    stop = mo.ui.button(label="Stop", on_click=lambda _: run.cancel()) if run and run.live else None
-    mo.hstack([tick, stop], justify="start") if tick is not None else None
+    tick = mo.ui.refresh(default_interval="1s") if run is not None else None
+    stop = mo.ui.button(label="Stop", on_click=lambda _: run.cancel()) if run is not None else None
+    mo.hstack([tick, stop], justify="start") if run is not None else None
     return run, tick
 
 
 @app.cell
-def _(mo, page, recorded, run, step, tick):
+def _(page, run, set_ended, set_run, tick):
     tick
-    _done = [other for other in step.profiles() if other.state == "done"][:6]
+    if run is not None and not run.live:
+        set_ended(run.id)  # only now does the timeline change
+        set_run(None)
+    page.note((run.log().strip().splitlines() or ["The profile's process is starting"])[-1]) if run is not None else None
+    return
+
+
+@app.cell
+def _(get_ended, mo, page, recorded, runs, step):
+    _ended = runs.get(get_ended()) if get_ended() else None
     _made = {
         f"here: {other.spec['model']}, {other.spec['batch']} x {other.spec['length']}, {other.id[-4:]}": str(step.trace_of(other))
-        for other in _done
+        for other in step.profiles()
+        if other.state == "done"
     }
-    _options = _made | recorded if run is not None and run.state == "done" else recorded | _made
-    if run is not None and run.live:
-        _said = page.note((run.log().strip().splitlines() or ["The profile's process is starting"])[-1])
-    elif run is not None and run.state in ("failed", "lost"):
-        _said = page.problem(run.error or "The profile failed.")
-    elif not _options:
+    if _ended is not None and _ended.state in ("failed", "lost"):
+        _said = page.problem(_ended.error or "The profile failed.")
+    elif not (_made or recorded):
         _said = page.note("No trace is recorded yet: profile a step here, or run `python -m lab bench profiling`.")
     else:
         _said = None
+    _options = _made | recorded if _ended is not None and _ended.state == "done" else recorded | _made
     trace_choice = mo.ui.dropdown(_options, value=next(iter(_options), None), label="trace")
     before_choice = mo.ui.dropdown(_options, label="compared with", allow_select_none=True)
     _row = mo.hstack([trace_choice, before_choice], justify="start", gap=1.2) if _options else None
