@@ -22,7 +22,7 @@ from lab.errors import LabError
 LIMIT = 500_000_000  # bytes of JSON; the usual viewers die at about the same size
 
 _KIND = {
-    "cpu_op": "operator", "user_annotation": "range", "gpu_user_annotation": "range", "kernel": "kernel",
+    "cpu_op": "operator", "user_annotation": "range", "gpu_user_annotation": "GPU range", "kernel": "kernel",
     "gpu_memcpy": "copy", "gpu_memset": "copy", "cuda_runtime": "runtime", "cuda_driver": "runtime",
 }  # fmt: skip
 _ITEMSIZE = {
@@ -227,8 +227,8 @@ def _device_time(spans: list[dict[str, Any]]) -> dict[Any, float]:
 
 def group(name: str, kind: str) -> str:
     """What an operator or kernel is for."""
-    if kind in ("range", "runtime"):
-        return kind
+    if kind == "runtime" or kind.endswith("range"):
+        return kind.removeprefix("GPU ")
     low = name.lower()
     for known, words in GROUPS.items():
         if any(word in low for word in words):

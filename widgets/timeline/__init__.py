@@ -7,7 +7,7 @@ import anywidget
 import numpy as np
 import traitlets as t
 
-from widgets.assets import HERE, css, esm
+from widgets.assets import HERE, css
 from widgets.numbers import plain
 
 # events by column: name in the JS and type there; widest first, so that every column is aligned
@@ -17,15 +17,14 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def _with_table() -> str:
-    """The shared code, the table widget as a function, then the timeline that draws one under itself."""
-    table = (
-        (HERE / "table" / "widget.js")
-        .read_text("utf-8")
-        .replace("export default { render };", "return render;")
+def _code() -> str:
+    """The shared code, the table widget as a function, then the timeline, which draws one under itself."""
+    base, table, events, own = (
+        (HERE / part).read_text("utf-8")
+        for part in ("base.js", "table/widget.js", "timeline/events.js", "timeline/widget.js")
     )
-    shared, _, own = esm("timeline").partition("// timeline\n")
-    return f"{shared}\nconst drawTable = (() => {{\n{table}\n}})();\n{own}"
+    table = table.replace("export default { render };", "return render;")
+    return f"{base}\nconst drawTable = (() => {{\n{table}\n}})();\n{events}\n{own}"
 
 
 class Timeline(anywidget.AnyWidget):
@@ -37,7 +36,7 @@ class Timeline(anywidget.AnyWidget):
     view. The table counts what is in view.
     """
 
-    _esm = _with_table()
+    _esm = _code()
     _css = css("table") + "\n" + (HERE / "timeline" / "widget.css").read_text("utf-8")
 
     data = t.Bytes(help="the columns one after another").tag(sync=True)

@@ -1,5 +1,3 @@
-// timeline
-const BAR = 17, GAP = 10, LABEL = 18, RULER = 22, MAP = 26, MEMORY = 54; // px
 const HUE = { // groups of lab.profiling.trace; anything else takes the ink's own grey
   "matrix product": "kernels", attention: "evals", "norm and softmax": "inference", "element-wise": "interp",
   optimiser: "train", "copy and layout": "deploy", runtime: "faint", range: "soft",
@@ -21,52 +19,20 @@ function render({ model, el, signal }) {
 
   // ---- data ------------------------------------------------------------------------------------------------------
 
-  let n = 0, start, dur, own, flops, moved, name, lane, depth, rowOf, names = [], span = 1, rows = [], tops = [], height = 0;
-  let mem = { t: new Float64Array(0), v: new Float64Array(0), top: 1 };
+  let events = null; // readEvents
+  let n = 0, start, dur, own, flops, moved, name, lane, depth, names = [], span = 1, rows = [], tops = [], height = 0, mem = null;
   let view = [0, 1]; // microseconds in sight
   let lit = null; // Uint8Array over names, or null when nothing narrows the view
   let hover = -1;
 
   function read() {
-    n = model.get("count");
-    names = model.get("names");
-    const raw = model.get("data"), buffer = raw.buffer ? raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.byteLength) : raw;
-    let at = 0;
-    const take = (kind) => { const a = new kind(buffer, at, n); at += a.byteLength; return a; };
-    start = take(Float64Array); dur = take(Float32Array); own = take(Float32Array); flops = take(Float32Array); moved = take(Float32Array);
-    name = take(Uint32Array); lane = take(Uint16Array); depth = take(Uint16Array);
-    span = 1e-3;
-    const deepest = model.get("lanes").map(() => 0);
-    for (let i = 0; i < n; i++) {
-      span = Math.max(span, start[i] + dur[i]);
-      deepest[lane[i]] = Math.max(deepest[lane[i]], depth[i]);
-    }
-    let y = MAP + RULER;
-    tops = deepest.map((d) => { const top = y; y += LABEL + (d + 1) * BAR + GAP; return top; });
-    const first = []; // row of depth 0 of each lane
-    let total = 0;
-    deepest.forEach((d) => { first.push(total); total += d + 1; });
-    rows = Array.from({ length: total }, () => []);
-    for (let i = 0; i < n; i++) rows[first[lane[i]] + depth[i]].push(i);
-    const rowTop = [];
-    deepest.forEach((d, k) => { for (let j = 0; j <= d; j++) rowTop.push(tops[k] + LABEL + j * BAR); });
-    rows = rows.map((list, r) => ({ y: rowTop[r], at: Uint32Array.from(list) }));
-    const both = lab.array(Float64Array, model.get("memory_data")), half = both.length / 2;
-    mem = { t: both.subarray(0, half), v: both.subarray(half), top: 1 };
-    for (const v of mem.v) mem.top = Math.max(mem.top, v);
-    mem.y = y + LABEL;
-    height = y + (half ? LABEL + MEMORY + GAP : 0);
+    events = readEvents(model);
+    ({ n, start, dur, own, flops, moved, name, lane, depth, names, span, rows, tops, height, mem } = events);
     overview = null;
     const asked = model.get("window");
     view = asked.length === 2 && asked[1] > asked[0] ? [...asked] : [0, span];
   }
-
-  // the first event of a row that ends after t: rows are sorted and their events do not overlap
-  function firstAfter(list, t) {
-    let lo = 0, hi = list.length;
-    while (lo < hi) { const mid = (lo + hi) >> 1; if (start[list[mid]] + dur[list[mid]] < t) lo = mid + 1; else hi = mid; }
-    return lo;
-  }
+  const firstAfter = (list, t) => firstEndingAfter(events, list, t);
 
   function narrow() {
     const chosen = new Set(model.get("selected")), text = model.get("filter").trim().toLowerCase();
@@ -359,63 +325,12 @@ function render({ model, el, signal }) {
     return [h("b.mono", {}, one.name.length > 90 ? `${one.name.slice(0, 90)}…` : one.name), h("table", {}, h("tbody", {}, lines.map(([k, v]) => h("tr", {}, h("td.soft", {}, k), h("td", {}, v)))))];
   }
 
-  // ---- the table -------------------------------------------------------------------------------------------------
-
-  // The table widget's own code over a model of its own: rows counted here, choice and filter shared with ours.
-  const heard = {};
-  const local = { rows: [], columns: [], page: 12, sort: ["self", "down"], name: "operators" };
-  const shared = { selected: 1, filter: 1 };
-  const tableModel = {
-    get: (key) => (key in shared ? model.get(key) : local[key]),
-    set(key, value) {
-      if (key in shared) model.set(key, value);
-      else { local[key] = value; (heard[key] ?? []).forEach((fn) => fn()); }
-    },
-    save_changes: () => model.save_changes(),
-    on(event, fn) {
-      const key = event.replace("change:", "");
-      if (key in shared) model.on(event, fn); else (heard[key] ??= []).push(fn);
-    },
-    off(event, fn) {
-      const key = event.replace("change:", "");
-      if (key in shared) model.off(event, fn); else heard[key] = (heard[key] ?? []).filter((other) => other !== fn);
-    },
-  };
-
-  function tally() {
-    if (!start) return;
-    const [from, to] = view, sums = names.map(() => null), open = new Map();
-    for (let i = 0; i < n; i++) {
-      if (start[i] > to) break;
-      if (start[i] + dur[i] < from) continue;
-      const k = name[i], sum = (sums[k] ??= { calls: 0, self: 0, total: 0, flops: 0, bytes: 0 });
-      sum.self += own[i];
-      sum.flops += flops[i];
-      sum.bytes += moved[i];
-      const key = k * 65536 + lane[i], end = open.get(key) ?? -1; // a call nested in one of the same name is the same call
-      if (start[i] >= end) { sum.calls++; sum.total += dur[i]; open.set(key, start[i] + dur[i]); }
-    }
-    const rows = [];
-    sums.forEach((sum, k) => {
-      if (!sum) return;
-      const one = names[k];
-      rows.push({ id: one.name, name: one.name, kind: one.kind, group: one.group, calls: sum.calls, self: sum.self / 1e3, total: sum.total / 1e3,
-        gflop: sum.flops ? sum.flops / 1e9 : null, rate: sum.flops ? sum.flops / sum.total / 1e3 : null, mb: sum.bytes ? sum.bytes / 1e6 : null, shapes: one.shapes ?? "" });
-    });
-    tableModel.set("rows", rows);
-  }
-
-  local.columns = [
-    { key: "name", title: "operator" }, { key: "group", title: "for" }, { key: "kind", title: "kind of event" }, { key: "calls", kind: "num" },
-    { key: "self", title: "self", unit: "ms", kind: "bar" }, { key: "total", title: "total", unit: "ms", kind: "num" },
-    { key: "gflop", title: "GFLOP", kind: "num" }, { key: "rate", title: "GFLOP/s", kind: "num" },
-    { key: "mb", title: "MB in", kind: "num" }, { key: "shapes", title: "first shapes" },
-  ];
-  drawTable({ model: tableModel, el: below, signal: ui.signal });
+  const table = operatorTable(model, below, ui.signal);
+  const tally = () => table.show(operatorsInView(events, view));
 
   // ---- traits ----------------------------------------------------------------------------------------------------
 
-  ui.watch(model, ["data", "names", "lanes", "memory_data"], () => { read(); narrow(); drawLegend(); tally(); ui.repaint(); });
+  ui.watch(model, ["data", "names", "lanes", "memory_data"], () => { read(); narrow(); drawLegend(); tally(); });
   ui.watch(model, ["selected", "filter"], () => { narrow(); drawLegend(); });
   ui.onPaint(draw);
   return ui.dispose;
