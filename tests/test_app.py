@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from browser import ROOT, browser, free_port, front_page, process, served
-from playwright.sync_api import Browser, FrameLocator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, FrameLocator, Page, expect
 
 from lab import catalog, front, server
 from lab.errors import LabError
@@ -37,16 +37,24 @@ def lab():
         yield url
 
 
+@pytest.fixture(scope="module")
+def context(chrome: Browser):
+    with chrome.new_context(viewport={"width": 1400, "height": 900}, color_scheme="light") as context:
+        yield context
+
+
 @pytest.fixture
-def tab(chrome: Browser, lab: str):
-    context = chrome.new_context(viewport={"width": 1400, "height": 900}, color_scheme="light")
+def tab(context: BrowserContext, lab: str):
+    """A fresh tab that remembers nothing, on the front page."""
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda e: problems.append(str(e)))
     page.goto(lab, wait_until="commit")
     page.locator(".ll-map").wait_for(timeout=WAIT)
     yield page
-    context.close()
+    page.evaluate("localStorage.clear()")
+    for each in context.pages:
+        each.close()
     assert not problems
 
 
@@ -105,6 +113,12 @@ def test_deep_link_carries_the_model_and_it_stays_in_hand(tab: Page, lab: str):
     opened(tab).locator(".lw-picker input").press("Enter")
     expect(opened(tab).locator("#seen")).to_have_text("org/name at 0", timeout=WAIT)
     expect(tab).to_have_url(re.compile(r"#/interp/peek\?model=org%2Fname"))
+    # a link with another model starts the open notebook anew; one without leaves it alone
+    tab.goto(f"{lab}#/interp/peek?model=pocket")
+    expect(opened(tab).locator("#seen")).to_have_text("pocket at 0", timeout=WAIT)
+    tab.goto(f"{lab}#/")
+    tab.goto(f"{lab}#/interp/peek?model=org%2Fname")
+    expect(opened(tab).locator("#seen")).to_have_text("org/name at 0", timeout=WAIT)
     # the next notebook opened starts with it
     fresh = tab.context.new_page()
     fresh.goto(f"{lab}#/interp/peek")

@@ -50,7 +50,11 @@ function looplab(first) {
       if (message.lab === "model" && typeof message.name === "string") {
         picked = message.name;
         kept("model", picked);
-        if (parseRoute(location.hash).path === path) history.replaceState(null, "", href(path, { model: picked }));
+        const here = parseRoute(location.hash);
+        if (here.path !== path) return;
+        here.query.set("model", picked);
+        history.replaceState(null, "", href(path, Object.fromEntries(here.query)));
+        deck.renamed(path, here.query.toString());
       }
       if (message.lab === "go" && typeof message.path === "string") go(message.path, message.query);
     },
@@ -67,7 +71,7 @@ function looplab(first) {
       document.title = `${notebook.title} \u00b7 looplab`;
       if (lab.state !== "ready" && !deck.has(path)) return waiting(notebook);
       const asked = Object.fromEntries(query);
-      deck.show(notebook, { ...asked, model: asked.model ?? picked }, lab, theme());
+      deck.show(notebook, query.toString(), { ...asked, model: asked.model ?? picked }, lab, theme());
       home.hidden = true;
     } else {
       deck.hide();
