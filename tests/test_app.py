@@ -367,3 +367,20 @@ def test_the_page_as_last_seen_can_stand_in_a_head():
     text = front.head({**front.still(), "runs": [], "note": "</script></head><b>"})
     assert "<b>" not in text and text.count("</script>") == 1 and "</head" not in text
     assert "</" not in shell.code()
+
+
+def test_every_notebook_of_the_lab_opens_in_it(context: BrowserContext):
+    """From the sidebar, one after the other, each with its first result and none with an error."""
+    with served() as url:
+        page = context.new_page()
+        page.goto(url, wait_until="commit")
+        for n in catalog.notebooks():
+            page.locator(f'.ll-navlist a[href="#/{n.path}"]').click()
+            frame = opened(page, n.path)
+            frame.locator(".lab-head h1").wait_for(timeout=WAIT)
+            expect(page.locator(".ll-shown .ll-cover")).to_have_count(0)
+            frame.locator("canvas").first.wait_for(timeout=WAIT)
+            assert "internal error" not in frame.locator("body").inner_text()
+            assert frame.locator('.lab-note[data-kind="bad"]').all_inner_texts() == []
+        expect(page.locator(".ll-close")).to_have_count(len(catalog.notebooks()))
+        page.close()

@@ -41,9 +41,9 @@ class Shell(anywidget.AnyWidget):
 
     _esm = "\n".join([code(), _STYLE % json.dumps(style()), (HERE / "widget.js").read_text("utf-8")])
 
-    stations = traitlets.List().tag(sync=True)
-    notebooks = traitlets.List().tag(sync=True)
-    exhibits = traitlets.List().tag(sync=True)
+    stations = traitlets.List(traitlets.Dict()).tag(sync=True)
+    notebooks = traitlets.List(traitlets.Dict()).tag(sync=True)
+    exhibits = traitlets.List(traitlets.Dict()).tag(sync=True)
     hardware = traitlets.Dict().tag(sync=True)
     runs = traitlets.Any(None).tag(sync=True)
     models = traitlets.Any(None).tag(sync=True)

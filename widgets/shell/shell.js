@@ -101,10 +101,12 @@ function looplab(first) {
     Object.assign(lab, { base, token: given.token });
     try {
       // any answer will do: it shows that this browser can reach the port
-      if (given.port) await fetch(base, { mode: "no-cors", signal: AbortSignal.timeout(4000) });
+      if (given.port) await fetch(base, { mode: "no-cors", signal: AbortSignal.timeout(10000) });
       lab.state = "ready";
-    } catch {
-      lab.state = "unreachable";
+    } catch (error) {
+      // refused: not our machine, or the server is gone; no answer yet: a busy machine. Either may change.
+      lab.state = error.name === "TimeoutError" ? "starting" : "unreachable";
+      setTimeout(reach, 2000);
     }
     say(lab.state === "unreachable" ? unreachable() : "");
     route();
