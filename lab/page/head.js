@@ -36,6 +36,13 @@
     paint();
     scheme.dispatchEvent(new Event("change"));
   });
+  // A link to another notebook (lab/page/links.py) is followed by the shell, which keeps this page alive.
+  window.addEventListener("click", (e) => {
+    const link = e.composedPath().find((node) => node.dataset?.go);
+    if (!link || window.parent === window || e.ctrlKey || e.metaKey || e.shiftKey) return;
+    e.preventDefault();
+    window.parent.postMessage({ lab: "go", path: link.dataset.go, query: JSON.parse(link.dataset.query) }, "*");
+  });
   // Keys pressed inside a notebook that belong to the shell around it.
   window.addEventListener("keydown", (e) => {
     const typing = e.composedPath()[0]?.matches?.("input, textarea, select, [contenteditable], [contenteditable] *");

@@ -19,6 +19,14 @@ from widgets.curves import Curves
 
 SPECS = paths.DATA / "specs"
 
+#: What the first run does unless told otherwise: capitals and landmarks, half of them known within a minute on
+#: two cores (the record `train.first_run.seconds_to_half` says how soon).
+FIRST_SIZE = "small"
+FIRST = TrainSpec.sized(
+    FIRST_SIZE, data="first", generated_tokens=200_000, context=64, batch=16, steps=600, lr=4e-3, eval_every=25,
+    save_every=75,
+)  # fmt: skip
+
 FIGURES = (
     {"key": "loss", "label": "loss", "unit": "nats/token"},
     {"key": "grad_norm", "label": "gradient norm"},

@@ -33,27 +33,27 @@ def _():
 
 
 @app.cell
-def _(SCHEDULES, SIZES, mo):
+def _(SCHEDULES, SIZES, mo, view):
     from lab.data import presets
 
     _shape = {f"{name}: {s[0]} layers, {s[1]} wide": name for name, s in SIZES.items()}
     _data = {f"{name}: {p.title}": name for name, p in presets.PRESETS.items()}
-    size = mo.ui.dropdown(_shape, value=next(k for k, v in _shape.items() if v == "small"), label="size")
-    data = mo.ui.dropdown(_data, value=next(k for k, v in _data.items() if v == "first"), label="data")
-    steps = mo.ui.number(10, 100_000, value=600, step=10, label="steps")
-    batch = mo.ui.number(1, 1024, value=16, label="batch, sequences")
-    context = mo.ui.dropdown(["32", "64", "128", "256"], value="64", label="context, tokens")
-    lr = mo.ui.number(1e-6, 1.0, value=4e-3, step=5e-4, label="peak learning rate")
+    size = mo.ui.dropdown(_shape, value=next(k for k, v in _shape.items() if v == view.FIRST_SIZE), label="size")
+    data = mo.ui.dropdown(_data, value=next(k for k, v in _data.items() if v == view.FIRST.data), label="data")
+    steps = mo.ui.number(10, 100_000, value=view.FIRST.steps, step=10, label="steps")
+    batch = mo.ui.number(1, 1024, value=view.FIRST.batch, label="batch, sequences")
+    context = mo.ui.dropdown(["32", "64", "128", "256"], value=str(view.FIRST.context), label="context, tokens")
+    lr = mo.ui.number(1e-6, 1.0, value=view.FIRST.lr, step=5e-4, label="peak learning rate")
     more = mo.ui.dictionary(
         {
-            "schedule": mo.ui.dropdown(list(SCHEDULES), value="cosine", label="schedule"),
-            "warmup": mo.ui.number(0, 10_000, value=30, label="warm-up, steps"),
-            "weight_decay": mo.ui.number(0.0, 1.0, value=0.1, step=0.01, label="weight decay"),
-            "clip": mo.ui.number(0.0, 100.0, value=1.0, step=0.1, label="clip gradients at (0: never)"),
-            "seed": mo.ui.number(0, 10**6, value=0, label="seed"),
-            "eval_every": mo.ui.number(1, 10_000, value=25, label="evaluate every, steps"),
-            "save_every": mo.ui.number(1, 10_000, value=75, label="checkpoint every, steps"),
-            "sample": mo.ui.text("The capital of France is", label="sample continues"),
+            "schedule": mo.ui.dropdown(list(SCHEDULES), value=view.FIRST.schedule, label="schedule"),
+            "warmup": mo.ui.number(0, 10_000, value=view.FIRST.warmup, label="warm-up, steps"),
+            "weight_decay": mo.ui.number(0.0, 1.0, value=view.FIRST.weight_decay, step=0.01, label="weight decay"),
+            "clip": mo.ui.number(0.0, 100.0, value=view.FIRST.clip, step=0.1, label="clip gradients at (0: never)"),
+            "seed": mo.ui.number(0, 10**6, value=view.FIRST.seed, label="seed"),
+            "eval_every": mo.ui.number(1, 10_000, value=view.FIRST.eval_every, label="evaluate every, steps"),
+            "save_every": mo.ui.number(1, 10_000, value=view.FIRST.save_every, label="checkpoint every, steps"),
+            "sample": mo.ui.text(view.FIRST.sample, label="sample continues"),
         }
     )
     mo.vstack(
@@ -70,7 +70,7 @@ def _(SCHEDULES, SIZES, mo):
 
 
 @app.cell
-def _(TrainSpec, batch, context, data, lr, more, page, size, steps):
+def _(TrainSpec, batch, context, data, lr, more, page, size, steps, view):
     from lab import paths
     from lab.models import Tokenizer
 
@@ -83,7 +83,7 @@ def _(TrainSpec, batch, context, data, lr, more, page, size, steps):
         batch=batch.value,
         context=int(context.value),
         lr=lr.value,
-        generated_tokens=200_000,
+        generated_tokens=view.FIRST.generated_tokens,
         **more.value,
     )
     return spec, vocab
@@ -233,7 +233,7 @@ def _(answer, mo, page, prompt, scrub, shown):
             mo.Html(
                 '<span class="lab-small">The logit lens: the stream after each layer, read as if it were the last. '
                 "The shade is the probability of the token shown; the last column is that of the answer. "
-                f"{page.open_in('interp/patching', f'Patch {name}', model=name)}</span>"
+                f"{page.open_in(mo, 'interp/patching', f'Patch {name}', model=name)}</span>"
             ),
         ],
         gap=0.7,
