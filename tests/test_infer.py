@@ -21,8 +21,11 @@ from lab.infer import (
     score,
     step_cost,
 )
+from lab.infer.measure import Plan, time_step
 from lab.infer.score import batches
+from lab.infer.view import Generation, Sweep, cache_rows, recorded
 from lab.models import Decoder, KVCache, ModelConfig
+from lab.profiling.hardware import Ceiling
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -396,3 +399,96 @@ def test_chunked_prefill_is_whole_prefill():
     prefill(model, tokens[:, :7], parts)
     prefill(model, tokens[:, 7:19], parts)
     assert torch.allclose(decode_one(model, tokens[:, 19], parts), expected, atol=1e-5)
+
+
+CEILING = Ceiling("a made-up GPU", {"float32": 1e12, "bfloat16": 2e12}, 1e11, "a test")
+
+
+def test_a_step_is_timed_and_put_beside_its_floor():
+    lm = letters_model()
+    found = time_step(lm.model, 1, past=20, batch=3, goes=3)
+    assert (found.phase, found.new, found.past, found.batch) == ("decode", 1, 20, 3)
+    assert found.cost == step_cost(lm.config, 1, 20, 3, torch.float32)
+    assert found.tokens_per_s == pytest.approx(3 / found.seconds)
+    assert found.predicted(CEILING, torch.float32) == max(found.cost.flops / 1e12, found.cost.bytes / 1e11)
+    assert found.bound(CEILING, torch.float32) == "memory"
+    with pytest.raises(LabError, match="holds 64"):
+        time_step(lm.model, 60, past=20)
+
+
+def test_what_the_page_shows_of_a_generation():
+    lm = letters_model()
+    lm.tokenizer.eos = None
+    shown = Generation(lm, CEILING)
+    shown.run("hello there", lambda: False, max_tokens=12)
+    prompt, made = shown.strip.rows
+    assert "".join(prompt["pieces"]) == lm.tokenizer.decode(lm.tokenizer.encode("hello there"))
+    assert len(made["pieces"]) == 12 and "as long as asked; 12 tokens" in made["note"]
+    assert made["values"] == pytest.approx([torch.tensor(t.logprob).exp().item() for t in shown.made])
+    assert [row["step"] for row in shown.table.rows] == ["prefill", "decode, median"]
+    assert [p["group"] for p in shown.roofline.points] == ["prefill", "decode"]
+    assert len(shown.curves.data) == 2 * 11  # measured and roofline, every decode step
+    shown.colour("time")
+    assert shown.strip.value_title == "ms"
+    assert shown.strip.rows[1]["values"] == pytest.approx([t.seconds * 1e3 for t in shown.made])
+    calls = iter(range(100))
+    shown.run("hello there", lambda: next(calls) >= 2, max_tokens=12)
+    assert len(shown.made) == 3 and "cancelled" in shown.strip.rows[1]["note"]
+    with pytest.raises(LabError, match="empty"):
+        shown.run(" ", lambda: False)
+
+
+def test_what_the_page_shows_of_a_sweep():
+    model = letters_model().model
+    plan = Plan((1, 16), (1, 4), context=8, goes=1)
+    assert plan.floor_s(model, CEILING) > 0
+    shown = Sweep(CEILING, torch.float32, "here")
+    shown.run(plan.measure(model), lambda: False)
+    assert [r["step"] for r in shown.table.rows] == ["prefill 1", "prefill 16", "decode x1", "decode x4"]
+    intensity = [p["intensity"] for p in shown.roofline.points]
+    assert intensity[1] > 2 * intensity[0] and intensity[3] > 2 * intensity[2]
+    shown.run(plan.measure(model), lambda: True)
+    assert len(shown.points) == 1
+
+
+def test_fewer_heads_make_a_smaller_cache():
+    rows = cache_rows(small(n_kv_heads=2), 2, 1000, 10, torch.bfloat16, torch.bfloat16, 1e9)
+    assert [(r["heads"], r["kind"]) for r in rows] == [
+        (4, "multi-head"),
+        (2, "grouped, this model"),
+        (1, "multi-query"),
+    ]
+    assert [r["cache"] for r in rows] == pytest.approx([rows[2]["cache"] * n for n in (4, 2, 1)])
+    assert rows[0]["token"] == pytest.approx(2 * 3 * 4 * 8 * 2 / 1e3)
+    assert rows[0]["ms"] > rows[1]["ms"] > rows[2]["ms"]
+
+
+def test_a_record_becomes_a_roofline():
+    point = {"batch": 2, "new": 1, "past": 9, "seconds": 1e-3, "intensity": 2.0, "flops_per_s": 1e9}
+    detail = {
+        "points": {"decode": point, "prefill": {**point, "new": 9}},
+        "ceiling": {"name": "X", "flops_per_s": 1e12, "bytes_per_s": 1e11},
+        "dtype": "bfloat16",
+    }
+    shown = recorded({"detail": detail, "date": "2026-01-02T03:04:05"})
+    assert [p["group"] for p in shown.points] == ["decode", "prefill"]
+    assert shown.ceilings[0]["name"] == "X, bfloat16" and "2026-01-02" in shown.title
+
+
+@pytest.mark.smollm2
+def test_smollm2_generates_what_transformers_does():
+    from transformers import AutoModelForCausalLM
+
+    from lab import models
+
+    lm = models.load("smollm2-135m", dtype=torch.float32, device="cpu")
+    prompts = ["The Eiffel Tower is located in the city of", "def fibonacci(n):\n"]
+    theirs = AutoModelForCausalLM.from_pretrained(lm.path, dtype=torch.float32).eval()
+    for prompt in prompts:
+        ids = torch.tensor([lm.tokenizer.encode(prompt)])
+        wanted = theirs.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=10, do_sample=False)
+        made = list(generate(lm, prompt, 10))
+        assert [t.id for t in made] == wanted[0, ids.shape[1] :].tolist()
+        assert "".join(t.text for t in made) == lm.tokenizer.decode(
+            [t.id for t in made if t.id != lm.tokenizer.eos]
+        )

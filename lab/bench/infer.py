@@ -161,7 +161,8 @@ def _gpu_models():
         yield "pocket", models.load("pocket", dtype=torch.bfloat16, device="cuda").model
     for case, cfg in shapes().items():
         with torch.device("cuda"):
-            yield case, Decoder(cfg).init_weights(0).to(torch.bfloat16).eval()
+            model = Decoder(cfg).init_weights(0).to(torch.bfloat16).eval()
+        yield case, model
 
 
 def _logit_error(model: "Decoder") -> dict[str, float]:

@@ -223,16 +223,21 @@ class Sweep:
     def run(self, steps: Iterable[Measured], stopped: Callable[[], bool]) -> None:
         """Show each step as it is measured, under a ceiling measured afresh."""
         self.points = []
-        with _alone(stopped) as mine:
-            self.ceiling = best_ceiling(self.ceiling)
-            self.roofline.ceilings = [ceiling_row(self.ceiling, self.dtype)]
-            for m in steps if mine else ():
-                name = f"prefill {m.new}" if m.phase == "prefill" else f"decode x{m.batch}"
-                self.points.append((name, m))
-                self.roofline.update([point(n, p) for n, p in self.points])
-                self.table.update([step_row(n, p, self.ceiling, self.dtype) for n, p in self.points])
-                if stopped():
-                    break
+        turns = iter(steps)
+        while not (self.points and stopped()):
+            with _alone(
+                stopped
+            ) as mine:  # step by step, so that somebody who generates does not wait for all
+                if not self.points:
+                    self.ceiling = best_ceiling(self.ceiling)
+                    self.roofline.ceilings = [ceiling_row(self.ceiling, self.dtype)]
+                m = next(turns, None) if mine else None
+            if m is None:
+                break
+            name = f"prefill {m.new}" if m.phase == "prefill" else f"decode x{m.batch}"
+            self.points.append((name, m))
+            self.roofline.update([point(n, p) for n, p in self.points])
+            self.table.update([step_row(n, p, self.ceiling, self.dtype) for n, p in self.points])
 
 
 def recorded(row: Mapping[str, Any]) -> Roofline:

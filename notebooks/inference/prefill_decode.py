@@ -52,7 +52,7 @@ def _(ceiling, generation, lm, mo, page):
         ceiling.flops_per_s(lm.model.dtype), ceiling.bandwidth
     )
     prompt = mo.ui.text_area(
-        "The Eiffel Tower is located in the city of", label="prompt", rows=2, full_width=True
+        "It is a truth universally acknowledged, that", label="prompt", rows=2, full_width=True
     )
     length = mo.ui.slider(
         8, min(400, lm.config.context // 2), value=48, step=8, label="tokens", show_value=True
