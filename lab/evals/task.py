@@ -31,7 +31,7 @@ class Task:
     name: str
     samples: tuple[Sample, ...]
     grader: str = "starts"
-    max_tokens: int = 8
+    max_tokens: int = 12
     stops: tuple[str, ...] = ("\n", ".")
 
 

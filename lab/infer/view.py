@@ -120,6 +120,11 @@ class Generation:
 
     def run(self, prompt: str, stopped: Callable[[], bool], **settings: Any) -> None:
         """Generate, showing each token; `stopped()` is asked between tokens. LabError for bad input."""
+        with _alone(stopped) as mine:  # whoever generated here before has shown its last
+            if mine:
+                self._run(prompt, stopped, settings)
+
+    def _run(self, prompt: str, stopped: Callable[[], bool], settings: dict[str, Any]) -> None:
         self.prompt, self.made = prompt, []
         self.curves.clear()
         ids = encode_prompt(self.lm, prompt)
@@ -130,15 +135,14 @@ class Generation:
             self.warm = True
         shown = 0
         last = 0.0
-        with _alone(stopped) as mine:
-            for token in generate(self.lm, prompt, **settings) if mine else ():
-                self.made.append(token)
-                now = time.perf_counter()
-                if now - last > REFRESH_S:
-                    self._show(self.made[shown:], going=True)
-                    shown, last = len(self.made), now
-                if stopped():
-                    break
+        for token in generate(self.lm, prompt, **settings):
+            self.made.append(token)
+            now = time.perf_counter()
+            if now - last > REFRESH_S:
+                self._show(self.made[shown:], going=True)
+                shown, last = len(self.made), now
+            if stopped():
+                break
         self._show(self.made[shown:], going=False)
 
     def colour(self, shade: str) -> None:

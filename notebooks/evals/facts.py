@@ -121,8 +121,8 @@ def _(board, mo):
 
 @app.cell
 def _(mo):
-    own_prompt = mo.ui.text("The largest city in Australia is", label="prompt", full_width=True)
-    own_answer = mo.ui.text("Sydney", label="answer")
+    own_prompt = mo.ui.text("The largest city in Australia is", label="prompt", full_width=True, debounce=100)
+    own_answer = mo.ui.text("Sydney", label="answer", debounce=100)
     own_go = mo.ui.run_button(label="Ask both")
 
     def own():
@@ -150,7 +150,7 @@ def _(ask, board, mo, own, own_go, page):
 @app.cell
 def _(mo):
     mo.md("""
-    **How it is scored.** Both models go on greedily from the same text, up to eight tokens or the end of the line. The
+    **How it is scored.** Both models go on greedily from the same text, up to twelve tokens or the end of the line. The
     grader looks at how the completion begins, without case, accents, punctuation and a leading article. Bundled facts are
     asked in phrasings in which pocket never saw them; general knowledge is in no table of ours. Two models answer the same
     questions, so their difference is taken question by question: a bootstrap over pairs, and McNemar's exact test on those

@@ -52,7 +52,7 @@ def _(ceiling, generation, lm, mo, page):
         ceiling.flops_per_s(lm.model.dtype), ceiling.bandwidth
     )
     prompt = mo.ui.text_area(
-        "It is a truth universally acknowledged, that", label="prompt", rows=2, full_width=True
+        "It is a truth universally acknowledged, that", label="prompt", rows=2, full_width=True, debounce=100
     )
     length = mo.ui.slider(
         8, min(400, lm.config.context // 2), value=48, step=8, label="tokens", show_value=True
@@ -98,7 +98,7 @@ def _(generation, go, mo, page, settings, stop):
     from lab.errors import LabError
 
     # pressed or not, this cell running again ends the thread before it; that is how Cancel works
-    if not stop.value:
+    if go.value or not stop.value:
         _asked = settings()
         if page.live(mo):
 
