@@ -29,14 +29,15 @@ def declared(notebook: Path) -> dict[str, list[str]]:
 
 
 def plan() -> list[dict[str, Any]]:
-    """The rows of the plan: id, station, title, measures, records."""
+    """The rows of the plan: id, station, title, measures, records, and what a row in part `lacks`."""
     return json.loads((paths.DATA / "exhibits.json").read_text())
 
 
 def listed() -> list[dict[str, Any]]:
     """Every exhibit with its notebook, the newest record of each of its ids, and where it stands.
 
-    status: "missing" (no notebook), "not measured" (no record), "below its bar", "works".
+    status: "missing" (no notebook), "not measured" (no record), "below its bar", "partly" (the row of the plan
+    says what it still `lacks`), "works".
     """
     notebooks: dict[str, list[str]] = {}
     figures: dict[str, list[str]] = {}
@@ -58,7 +59,7 @@ def listed() -> list[dict[str, Any]]:
         elif any(row["holds"] is False for row in found):
             status = "below its bar"
         else:
-            status = "works"
+            status = "partly" if exhibit.get("lacks") else "works"
         keep = ("id", "value", "unit", "bar", "holds")
         rows.append(
             {
@@ -70,6 +71,7 @@ def listed() -> list[dict[str, Any]]:
                 "notebooks": notebooks.get(id, []),
                 "records": [{key: row[key] for key in keep} for row in found],
                 "unmeasured": [name for name in names if name not in measured],
+                "lacks": exhibit.get("lacks"),
                 "status": status,
             }
         )
@@ -99,6 +101,9 @@ def main(argv: list[str]) -> int:
         for row in rows
     ]
     print(columns(["id", "station", "status", "notebook", "headline record", "exhibit"], cells))
-    there = sum(row["status"] != "missing" for row in rows)
-    print(f"\n{there} of {len(rows)} exhibits have a notebook; the others are missing.")
+    there = [row for row in rows if row["status"] != "missing"]
+    print(f"\n{len(there)} of {len(rows)} exhibits have a notebook; the others are missing.")
+    for row in there:
+        if row["lacks"]:
+            print(f"{row['id']} still lacks: {row['lacks']}.")
     return 0

@@ -43,6 +43,7 @@ def test_status_follows_the_records(house):
     records.write("interp.b", 3.0, "s", bar=2.0, command="x")
     assert status() == ["below its bar", "below its bar", "missing"]
     row = exhibits.listed()[0]
+    assert row["lacks"] is None
     assert row["notebook"] == "notebooks/interp/patching.py"
     assert [r["id"] for r in row["records"]] == ["interp.a", "interp.b"]
 
@@ -55,3 +56,10 @@ def test_the_plan_of_this_repository():
     known = {row["id"] for row in rows}
     for path in paths.NOTEBOOKS.rglob("*.py"):
         assert set(exhibits.declared(path)["exhibits"]) <= known, f"{path} declares an exhibit the plan lacks"
+
+
+def test_a_row_in_part_says_what_it_lacks(house):
+    row = {"station": "interp", "title": "t", "measures": "m", "records": ["interp.a"], "lacks": "SAEs"}
+    (house / "data/exhibits.json").write_text(json.dumps([{"id": "R9", **row}]))
+    records.write("interp.a", 1.0, "s", bar=2.0, command="x")
+    assert [(r["status"], r["lacks"]) for r in exhibits.listed()] == [("partly", "SAEs")]

@@ -51,7 +51,7 @@ const modelsCard = (data, hand, choose) => {
       : h("p.ll-empty", {}, "Looking for models\u2026"));
 };
 
-const STATUS = { works: "works, its figure holds", "not measured": "can be run, not measured yet", "below its bar": "can be run, its figure misses the bar", missing: "coming" };
+const STATUS = { works: "works, its figure holds", partly: "works in part", "not measured": "can be run, not measured yet", "below its bar": "can be run, its figure misses the bar", missing: "coming" };
 const planCard = (data) => {
   const there = data.exhibits.filter((e) => e.notebook).length;
   if (!data.exhibits.length) return null;
