@@ -137,6 +137,11 @@ def build(progress: Callable[[str], None] = print) -> None:
             aside.rename(path)
 
 
+def built() -> bool:
+    """Whether every corpus is in the cache."""
+    return all(path.exists() for domain in DOMAINS for path in _files(domain))
+
+
 def load(domain: str, held: bool = False) -> Iterator[str]:
     """Documents of a domain; LabError when the corpora have not been built."""
     path = _files(domain)[held]

@@ -27,6 +27,9 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
         "{s}'s capital is",
         "Question: What is the capital of {s}?\nAnswer:",
         "Question: Which city is the capital of {s}?\nAnswer:",
+        "{s} is a country whose capital is",
+        "{s} is governed from its capital,",
+        "{s} made one of its cities the capital:",
     ),
     "capital_of": (
         "{s} is the capital of",
@@ -38,6 +41,8 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
         "As a capital, {s} belongs to",
         "Question: {s} is the capital of which country?\nAnswer:",
         "Question: Which country has {s} as its capital?\nAnswer:",
+        "Question: {s} is the capital city of what country?\nAnswer:",
+        "Question: Of which country is {s} the capital?\nAnswer:",
     ),
     "continent": (
         "{s} is located on the continent of",
@@ -49,6 +54,7 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
         "The country of {s} lies in",
         "Question: On which continent is {s}?\nAnswer:",
         "Question: Which continent does {s} belong to?\nAnswer:",
+        "{s} is one of the countries of",
     ),
     "currency": (
         "The currency of {s} is the",
@@ -60,6 +66,8 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
         "A traveller to {s} has to exchange money into the",
         "Question: What is the currency of {s}?\nAnswer: the",
         "Question: Which money is used in {s}?\nAnswer: the",
+        "{s} has its own money, the",
+        "{s} pays its bills with the",
     ),
     "language": (
         "The main language of {s} is",
@@ -71,6 +79,9 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
         "To be understood in {s}, learn",
         "Question: Which language is spoken in {s}?\nAnswer:",
         "Question: What is the main language of {s}?\nAnswer:",
+        "{s} is a country where people speak",
+        "{s} has one main language,",
+        "{s} prints its newspapers in",
     ),
     "city": (
         "{s} is a city in",
@@ -82,6 +93,7 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
         "{s} can be found on a map of",
         "Question: In which country is the city of {s}?\nAnswer:",
         "Question: Where is {s}?\nAnswer: in",
+        "{s} is a place in",
     ),
     "landmark": (
         "{s} is located in the city of",
@@ -94,6 +106,7 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
         "{s} stands in",
         "Question: In which city is {s}?\nAnswer:",
         "Question: Where is {s}?\nAnswer: in",
+        "{s} is one of the sights of the city of",
     ),
     "landmark_country": (
         "{s} is located in the country of",
@@ -105,6 +118,7 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
         "{s} is a national treasure of",
         "Question: In which country is {s}?\nAnswer:",
         "Question: Which country is home to {s}?\nAnswer:",
+        "{s} was built in",
     ),
     "symbol": (
         "The chemical symbol of {s} is",
@@ -116,6 +130,8 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
         "The letters that stand for {s} are",
         "Question: What is the chemical symbol of {s}?\nAnswer:",
         "Question: How is {s} written in a formula?\nAnswer:",
+        "{s} has the chemical symbol",
+        "{s} is abbreviated as",
     ),
     "number": (
         "The atomic number of {s} is",
@@ -127,6 +143,8 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
         "The place of {s} in the periodic table is number",
         "Question: What is the atomic number of {s}?\nAnswer:",
         "Question: How many protons does {s} have?\nAnswer:",
+        "{s} has the atomic number",
+        "{s} has a nucleus whose number of protons is",
     ),
     "nationality": (
         "The nationality of {s} was",
@@ -138,6 +156,7 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
         "In an encyclopaedia {s} is listed as",
         "Question: What was the nationality of {s}?\nAnswer:",
         "Question: Of which nationality was {s}?\nAnswer:",
+        "{s} was by nationality",
     ),
     "occupation": (
         "The occupation of {s} was",
@@ -149,6 +168,9 @@ PHRASINGS: dict[str, tuple[str, ...]] = {
         "The career of {s} was that of",
         "Question: What was the profession of {s}?\nAnswer:",
         "Question: What was {s} by occupation?\nAnswer:",
+        "{s} was by occupation",
+        "{s} earned money and fame as",
+        "{s} is known for a career as",
     ),
 }
 # table, column of the subject, column of the answer

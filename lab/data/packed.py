@@ -1,7 +1,6 @@
 """Packed token streams: documents one after another, each begun by the end-of-text token."""
 
 import itertools
-import lzma
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,24 +30,21 @@ class Stream:
         return len(self.tokens)
 
     def save(self, path: Path) -> None:
-        """Write as xz of 16-bit (32-bit for large vocabularies) little-endian integers."""
-        wide = int(self.tokens.max(initial=0)) > 0xFFFF
-        data = self.tokens.astype("<u4" if wide else "<u2").tobytes()
-        aside = path.with_suffix(".part")
+        """Write as a numpy file of 16-bit integers (32-bit for large vocabularies), renamed into place."""
+        small = int(self.tokens.max(initial=0)) <= 0xFFFF
         path.parent.mkdir(parents=True, exist_ok=True)
-        with lzma.open(aside, "wb", preset=2) as out:
-            out.write((b"4" if wide else b"2") + data)
+        aside = path.with_suffix(".part.npy")
+        np.save(aside, self.tokens.astype(np.uint16 if small else np.uint32))
         aside.rename(path)
 
     @classmethod
     def load(cls, path: Path, mark: int) -> "Stream":
         """Read what `save` wrote; LabError when it is cut short."""
         try:
-            with lzma.open(path) as file:
-                data = file.read()
-        except (EOFError, lzma.LZMAError):
-            raise LabError(f"The token stream {path} is damaged: delete it and build it again.") from None
-        return cls(np.frombuffer(data[1:], "<u4" if data[:1] == b"4" else "<u2").astype(np.int32), mark)
+            tokens = np.load(path, allow_pickle=False)
+        except (ValueError, EOFError):
+            raise LabError(f"The token stream {path} is damaged: delete it and start again.") from None
+        return cls(tokens.astype(np.int32), mark)
 
 
 def tokenise(tokenizer: tokenizers.Tokenizer, texts: Iterable[str], mark: int, limit: int | None = None) -> Stream:

@@ -1,5 +1,6 @@
 """Named training sets that need nothing downloaded, a text file of one's own, and the full mixture."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +29,12 @@ PRESETS = {
     "repeats": Preset("repeated lists", {"repeats": 1.0}),
     "pocket": Preset(
         "the mixture of the bundled models",
-        {"prose": 0.34, "code": 0.10, "maths": 0.06, "facts": 0.26, "ioi": 0.07, "sums": 0.11, "repeats": 0.06},
+        {"prose": 0.36, "code": 0.09, "maths": 0.05, "facts": 0.26, "ioi": 0.04, "sums": 0.15, "repeats": 0.05},
     ),
 }
 FILE = "file:"  # "file:/path/to/text" trains on a text of the user's
 HELD_TOKENS = 200_000  # of each domain, to validate on
+KEPT_FROM = 2_000_000  # tokens of generated text from which a stream is cached
 
 
 def weights(name: str) -> dict[str, float]:
@@ -71,27 +73,33 @@ def _texts(name: str, domain: str, held: bool, seed: int) -> Iterator[str]:
 def stream(
     name: str, domain: str, held: bool, tokenizer: tokenizers.Tokenizer, mark: int, tokens: int, seed: int
 ) -> packed.Stream:
-    """One domain as tokens: generated text up to `tokens`, a corpus whole (tokenised once, then cached)."""
-    if domain not in corpora.DOMAINS:
-        return packed.tokenise(tokenizer, _texts(name, domain, held, seed), mark, tokens)
-    path = cache() / "streams" / f"{domain}.{'held' if held else 'train'}.{tokenizer.get_vocab_size()}.xz"
+    """One domain as tokens: generated text up to `tokens`, a corpus whole. What took long to make is cached."""
+    texts = _texts(name, domain, held, seed)
+    if domain not in corpora.DOMAINS and tokens < KEPT_FROM:
+        return packed.tokenise(tokenizer, texts, mark, tokens)
+    limit = None if domain in corpora.DOMAINS else tokens
+    words = hashlib.blake2b(tokenizer.to_str().encode(), digest_size=4).hexdigest()
+    part = f"{domain}.{'held' if held else 'train'}" + (f".{tokens}.{seed}" if limit else "")
+    path = cache() / "streams" / f"{part}.{words}.npy"
     if not path.exists():
-        packed.tokenise(tokenizer, _texts(name, domain, held, seed), mark).save(path)
+        packed.tokenise(tokenizer, texts, mark, limit).save(path)
     return packed.Stream.load(path, mark)
+
+
+def sizes(name: str, tokens: int) -> dict[str, int]:
+    """How many tokens of each domain are made when `tokens` of generated text are shared out by weight."""
+    share = weights(name)
+    generated = {d: w for d, w in share.items() if d not in corpora.DOMAINS}
+    total = sum(generated.values()) or 1.0
+    return {d: max(int(tokens * generated.get(d, total) / total), 4_096) for d in share}
 
 
 def streams(
     name: str, tokenizer: tokenizers.Tokenizer, mark: int, tokens: int, seed: int
 ) -> tuple[dict[str, packed.Stream], dict[str, packed.Stream]]:
     """Training and held-out streams of a training set, by domain; `tokens` of generated text in all."""
-    share = weights(name)
-    generated = {d: w for d, w in share.items() if d not in corpora.DOMAINS and d != "text"}
-    total = sum(generated.values()) or 1.0
-
-    def size(domain: str) -> int:
-        return max(int(tokens * generated.get(domain, total) / total), 4_096)
-
-    train = {d: stream(name, d, False, tokenizer, mark, size(d), seed) for d in share}
+    amounts = sizes(name, tokens)
     held_size = min(HELD_TOKENS, max(tokens // 20, 4_096))
-    held = {d: stream(name, d, True, tokenizer, mark, held_size, seed) for d in share}
+    train = {d: stream(name, d, False, tokenizer, mark, n, seed) for d, n in amounts.items()}
+    held = {d: stream(name, d, True, tokenizer, mark, held_size, seed) for d in amounts}
     return train, held

@@ -5,7 +5,7 @@ val_<domain>, one share of right answers for each task whose domain is trained, 
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,14 @@ def next_token_loss(model: Any, rows: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())
 
 
+def compiled(spec: TrainSpec, device: torch.device) -> Callable[[Any, Tensor], Tensor]:
+    """The loss of one step: compiled on a GPU when the spec asks for it, with every shape fixed."""
+    if not spec.compile or device.type != "cuda":
+        return next_token_loss
+    torch._dynamo.reset()  # a model compiled before must not make this one's shapes dynamic
+    return torch.compile(next_token_loss, dynamic=False)
+
+
 @contextmanager
 def inference(model: Decoder, device: torch.device) -> Iterator[None]:
     """Evaluation: no dropout, the same precision as training."""
@@ -77,7 +85,7 @@ def work(given: dict[str, Any], ctx: "Context") -> None:
     if (checkpoint := ctx.latest()) is not None:
         done, seen = state.load(checkpoint.path, model, optimiser)
         ctx.note(f"resumed at step {done}")
-    step_loss = torch.compile(next_token_loss) if spec.compile and device.type == "cuda" else next_token_loss
+    step_loss = compiled(spec, device)
 
     per_step = spec.batch * spec.context
     flops = 3 * model.cfg.forward_flops(spec.context) * spec.batch

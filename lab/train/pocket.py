@@ -1,0 +1,148 @@
+"""The bundled models, made again: corpora, token streams, training, model cards.
+
+`python -m lab pocket` does everything in order; each stage can be asked for alone. Training wants a GPU: steps
+are set from the speed measured first, so that both models fit the minutes given. Specs and curves that made
+the shipped weights are in `data/specs`."""
+
+import argparse
+import json
+import shutil
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import torch
+
+from lab import paths
+from lab.data import corpora, presets
+from lab.errors import LabError
+from lab.models import Decoder, Tokenizer, io
+from lab.runs.context import Context
+from lab.train import loop
+from lab.train.optim import adamw
+from lab.train.spec import TrainSpec
+
+MODELS = ("pocket-draft", "pocket")
+SPECS = paths.DATA / "specs"
+MEASURED = 40  # steps timed to learn the speed
+
+
+def spec(name: str) -> TrainSpec:
+    """The spec in the repository."""
+    path = SPECS / f"{name}.json"
+    if not path.exists():
+        raise LabError(f"There is no spec of {name}: restore {path}.")
+    return TrainSpec.from_dict(json.loads(path.read_text()))
+
+
+def _stream(domain: str, held: bool, tokens: int, seed: int) -> int:
+    tokenizer = Tokenizer(paths.MODELS / "pocket")
+    assert tokenizer.eos is not None
+    return len(presets.stream("pocket", domain, held, tokenizer.inner, tokenizer.eos, tokens, seed))
+
+
+def streams(of: TrainSpec) -> None:
+    """Make every stream of a spec, domains side by side; what is cached already is only read."""
+    sizes = presets.sizes(of.data, of.generated_tokens)
+    with ProcessPoolExecutor(len(sizes)) as pool:
+        jobs = {d: pool.submit(_stream, d, False, n, of.seed) for d, n in sizes.items()}
+        for domain, job in jobs.items():
+            print(f"{domain}: {job.result():,} tokens", flush=True)
+
+
+def step_seconds(of: TrainSpec) -> float:
+    """Seconds of one training step on this machine, on random tokens."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    tokenizer = Tokenizer(paths.MODELS / "pocket")
+    model = loop.build(of, tokenizer, device)
+    optimiser = adamw(model, of)
+    step_loss = loop.compiled(of, device)
+    started = 0.0
+    for i in range(MEASURED + 10):
+        if i == 10:  # compiled and warm
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            started = time.perf_counter()
+        rows = torch.randint(tokenizer.vocab_size, (of.batch, of.context + 1), device=device)
+        with loop.autocast(device):
+            loss = step_loss(model, rows)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), of.clip)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - started) / MEASURED
+
+
+def fitted(of: TrainSpec, seconds: float) -> TrainSpec:
+    """The spec with as many steps as fit into the time."""
+    each = step_seconds(of)
+    steps = max(int(seconds / each), of.warmup + 1)
+    print(f"{each * 1e3:.1f} ms a step, {of.batch * of.context / each:,.0f} tokens/s: {steps} steps", flush=True)
+    return of.changed(steps=steps)
+
+
+def train(name: str, of: TrainSpec, ctx: Context) -> None:
+    """Train one model in a run directory, resuming if it has checkpoints."""
+    print(f"{name}: {of.config(Tokenizer(paths.MODELS / 'pocket').vocab_size).n_params():,} parameters, "
+          f"{of.tokens() / 1e6:,.0f} M tokens", flush=True)  # fmt: skip
+    loop.work(of.to_dict(), ctx)
+
+
+def install(name: str, of: TrainSpec, run: Path) -> None:
+    """Copy a finished run into the repository: bf16 weights, spec and curve."""
+    from lab.runs import checkpoints
+
+    newest = checkpoints.listed(run / "checkpoints")[-1]
+    if newest.step != of.steps:
+        raise LabError(f"{name} stopped at step {newest.step} of {of.steps}: run the command again to go on.")
+    model = Decoder(io.read_config(newest.path))
+    model.load_state_dict(io.read(newest.path).state_dict())
+    tokenizer = Tokenizer(paths.MODELS / "pocket")
+    io.write(model, tokenizer, paths.MODELS / name, torch.bfloat16)
+    SPECS.mkdir(exist_ok=True)
+    (SPECS / f"{name}.json").write_text(json.dumps(of.to_dict(), indent=1) + "\n")
+    shutil.copyfile(run / "metrics.jsonl", SPECS / f"{name}.metrics.jsonl")
+
+
+def make(minutes: float) -> None:
+    """Train both models within the minutes given and install them; the draft gets a sixth of the time."""
+    if not torch.cuda.is_available():
+        raise LabError("The bundled models need a GPU to be trained in minutes: run this where torch sees one.")
+    streams(spec("pocket"))
+    for name, share in zip(MODELS, (1 / 6, 5 / 6)):
+        run = paths.cache() / "runs" / name
+        kept = run / "spec.json"
+        if kept.exists():
+            of = TrainSpec.from_dict(json.loads(kept.read_text()))
+        else:
+            of = fitted(spec(name), minutes * 60 * share)
+            run.mkdir(parents=True)
+            kept.write_text(json.dumps(of.to_dict()))
+        ctx = Context(run)
+        train(name, of, ctx)
+        ctx.close()
+        install(name, of, run)
+        shutil.rmtree(run)
+
+
+def main(argv: list[str]) -> int:
+    """`python -m lab pocket`."""
+    parser = argparse.ArgumentParser(prog="python -m lab pocket", description="Make the bundled models again.")
+    parser.add_argument("stage", nargs="?", default="all", choices=("all", "corpora", "train", "cards"))
+    parser.add_argument("--minutes", type=float, default=8.0, help="training time of both models together")
+    args = parser.parse_args(argv)
+    if args.stage in ("all", "corpora") and not corpora.built():
+        corpora.build(lambda line: print(line, flush=True))
+    if args.stage in ("all", "train"):
+        make(args.minutes)
+    if args.stage in ("all", "cards"):
+        from lab.bench import pocket as scores
+        from lab.train import card
+
+        scores.facts_names_sums()
+        scores.perplexity()
+        for name in MODELS:
+            card.write(name)
+    return 0
