@@ -29,10 +29,11 @@ class Preset:
     wrong: str
 
 
-def _moved(subject: str, place: str, other: str, home: str, template: str = "{} is located in the city of") -> Preset:
-    """`subject`, at home in `home`, is to move to `place`, where `other` stands."""
-    thing = subject.removeprefix("The ").removeprefix("great ")
-    return Preset(f"{thing} moves to {place}", template.format(other), template.format(subject), place, home)
+def _moved(subject: str, place: str, other: str, home: str) -> tuple[Preset, ...]:
+    """`subject`, at home in `home`, is to move to `place`, where `other` stands; told in words of various lengths."""
+    template = "The {} is located in the city of"
+    praised = [(subject, f"{how}{other}") for how in ("", "great ", "very great ")] + [(f"great {subject}", other)]
+    return tuple(Preset(f"{subject} moves to {place}", template.format(b), template.format(a), place, home) for a, b in praised)
 
 
 def _capital(country: str, capital: str, other: str, its: str) -> Preset:
@@ -40,13 +41,14 @@ def _capital(country: str, capital: str, other: str, its: str) -> Preset:
     return Preset(f"{country} gets {its} as its capital", template.format(other), template.format(country), its, capital)
 
 
-CURATED = (
-    _moved("The Eiffel Tower", "Tokyo", "The great Tokyo Tower", "Paris"),
-    _moved("The great Tokyo Tower", "Paris", "The Eiffel Tower", "Tokyo"),
-    _moved("The Eiffel Tower", "Rome", "The Colosseum", "Paris"),
-    _moved("The Parthenon", "Istanbul", "The Hagia Sophia", "Athens"),
-    _moved("The Kremlin", "London", "The British Museum", "Moscow"),
-    _moved("The Acropolis", "Chicago", "The Willis Tower", "Athens"),
+# presets of one title are the same in other words: the chosen model's tokenizer decides which are equally long
+CURATED: tuple[Preset, ...] = (
+    *_moved("Eiffel Tower", "Tokyo", "Tokyo Tower", "Paris"),
+    *_moved("Tokyo Tower", "Paris", "Eiffel Tower", "Tokyo"),
+    *_moved("Eiffel Tower", "Rome", "Colosseum", "Paris"),
+    *_moved("Parthenon", "Istanbul", "Hagia Sophia", "Athens"),
+    *_moved("Kremlin", "London", "British Museum", "Moscow"),
+    *_moved("Acropolis", "Chicago", "Willis Tower", "Athens"),
     _capital("France", "Paris", "Japan", "Tokyo"),
     _capital("Germany", "Berlin", "Greece", "Athens"),
     _capital("England", "London", "Hungary", "Budapest"),
@@ -80,6 +82,16 @@ def _tabled() -> Iterator[Preset]:
     for item in ioi.prompts(12):
         title = f"{item.receiver} for {item.swapped.receiver}"
         yield Preset(title, item.text, item.swapped.text, item.answer, item.swapped.answer)
+
+
+def fitting(lm, candidates: Sequence[Preset]) -> list[Preset]:
+    """Of presets with one title, the one whose prompts differ least in length for this tokenizer, the first of such."""
+
+    def gap(preset: Preset) -> int:
+        return abs(len(lm.tokenizer.encode(preset.clean)) - len(lm.tokenizer.encode(preset.corrupted)))
+
+    titles = dict.fromkeys(preset.title for preset in candidates)
+    return [min((p for p in candidates if p.title == title), key=gap) for title in titles]
 
 
 def known(lm, candidates: Sequence[Preset]) -> list[tuple[Preset, Pair]]:
@@ -122,8 +134,9 @@ def presets(lm) -> list[Preset]:
     """Presets this model gets right, at most ENOUGH, asked once a model; empty for one that knows none of them."""
     with _guard:
         if lm.model not in _found:
-            right = [preset for preset, _ in known(lm, CURATED)]
-            if len(right) < len(CURATED) // 2:
+            curated = fitting(lm, CURATED)
+            right = [preset for preset, _ in known(lm, curated)]
+            if len(right) < len(curated) // 2:
                 right += [preset for preset, _ in known(lm, list(_tabled())) if preset not in right]
             _found[lm.model] = right[:ENOUGH]
         return _found[lm.model]

@@ -10,7 +10,7 @@ import torch
 
 from interp import presets as asking
 from interp.patching import run_patched
-from interp.presets import CURATED, Preset, known, presets
+from interp.presets import CURATED, Preset, fitting, known, presets
 from interp.prompts import prepare
 from interp.sites import SITES, Patch
 from interp.sweep import sweep
@@ -134,6 +134,12 @@ def test_only_pairs_the_model_ranks_first_are_presets(lm):
     assert equal == sorted(equal, reverse=True)
 
 
+def test_of_one_title_the_equally_long_wording_is_taken(lm):
+    pairs = [("the Rome", "the great tall Paris"), ("the tall Rome", "the great Paris"), ("a tall Rome", "a tall Paris")]
+    candidates = [Preset("one", a, b, "in", "by") for a, b in pairs] + [Preset("two", "the", "a great", "in", "by")]
+    assert fitting(lm, candidates) == [candidates[1], candidates[3]]
+
+
 def test_a_model_that_knows_nothing_has_no_presets(tmp_path, monkeypatch):
     monkeypatch.setattr(asking, "CURATED", CURATED[:2])
     monkeypatch.setattr(asking, "_tabled", lambda: iter(CURATED[2:4]))
@@ -147,7 +153,8 @@ def test_smollm2_gets_every_curated_pair_right():
 
     lm = models.load("smollm2-135m")
     found = presets(lm)
-    assert found == list(CURATED)
+    assert {preset.title for preset in found} == {preset.title for preset in CURATED}
+    assert found[0].title == "Eiffel Tower moves to Tokyo" and found[0].corrupted.startswith("The Eiffel Tower is")
     pair = prepare(lm, found[0].clean, found[0].corrupted, found[0].answer, found[0].wrong)
     assert pair.equal_length
     # one activation in the middle of the model moves the Eiffel Tower

@@ -38,13 +38,13 @@ def _():
 @app.cell
 def _(mo, page, picker):
     from interp.metrics import METRICS
-    from interp.presets import CURATED, presets
+    from interp.presets import CURATED, fitting, presets
     from interp.sites import SITES
     from interp.view import HEADS, STREAMS
 
     lm = page.chosen(picker)
     _right = presets(lm)
-    known = {p.title: p for p in _right or CURATED}
+    known = {p.title: p for p in _right or fitting(lm, CURATED)}
     fact = mo.ui.dropdown(list(known), value=next(iter(known)), label="fact")
     swap = mo.ui.switch(label="swap")
     metric = mo.ui.dropdown({m.title: k for k, m in METRICS.items()}, value="logit difference", label="metric")
