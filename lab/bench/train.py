@@ -7,12 +7,13 @@ import time
 from lab import records, runs
 from lab.bench import bench
 from lab.errors import LabError
-from lab.train import view
 
 
 @bench("train")
 def first_run() -> None:
     """Train the default first run as the notebook does, in a run of its own."""
+    from lab.train import view
+
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LAB_RUNS"] = folder
         began = time.perf_counter()
