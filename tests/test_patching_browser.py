@@ -60,6 +60,9 @@ def test_a_click_moves_the_eiffel_tower(opened: Page):
 def test_the_sweep_can_be_cancelled_and_run_to_its_end(opened: Page):
     title = opened.locator(".lw-heatmap h3").first
     expect(title).to_contain_text("estimated")
+    label = opened.get_by_role("button", name="Sweep exactly").locator("span").last
+    inks = label.evaluate("e => [getComputedStyle(e).color, getComputedStyle(e.closest('button')).backgroundColor]")
+    assert inks[0] != inks[1], "the dark button's label cannot be read"
     opened.get_by_role("button", name="Sweep exactly").click()
     expect(title).to_contain_text("exact:", timeout=30_000)
     opened.get_by_role("button", name="Cancel").first.click()
