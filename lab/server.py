@@ -117,6 +117,19 @@ def warm() -> None:
             importlib.import_module(name)
 
 
+def preload() -> None:
+    """Have the model most first notebooks ask for in memory, and torch past its first product."""
+    import torch
+
+    import lab.models
+
+    ready = [m.name for m in lab.models.available() if m.ready]
+    with contextlib.suppress(LabError), torch.no_grad():  # a damaged model: the notebook that wants it will say so
+        for name in ready[:1]:
+            lm = lab.models.load(name)
+            lm.model(lm.tokens("The Eiffel Tower"))
+
+
 def loopback(host: str) -> bool:
     """Whether an address can be reached from this machine alone."""
     try:
@@ -196,12 +209,13 @@ def _serve_as_child() -> None:
     def report() -> None:
         pipe.write(json.dumps({"port": listener.getsockname()[1]}) + "\n")
         warm()
-        last = None
+        pipe.write(json.dumps({"models": (last := front.models())}) + "\n")
+        preload()
         while True:
+            time.sleep(2)
             if (models := front.models()) != last:
                 last = models
                 pipe.write(json.dumps({"models": models}) + "\n")
-            time.sleep(2)
 
     threading.Thread(target=report, daemon=True).start()
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
@@ -236,7 +250,8 @@ def main(argv: list[str]) -> int:
         print("Anybody with this address and token can run what the notebooks run, as you.", flush=True)
     app = create(token)
     front.write_head()
-    threading.Thread(target=warm, daemon=True).start()
+    for work in (warm, preload):  # the second waits for the first's imports
+        threading.Thread(target=work, daemon=True).start()
     uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)).run(
         sockets=[listener]
     )
