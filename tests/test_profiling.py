@@ -202,7 +202,7 @@ def test_ceilings_are_measured_once_and_sane(tmp_path, monkeypatch):
 def test_a_timeline_refuses_columns_that_do_not_fit():
     good = {
         key: np.zeros(3)
-        for key in ("start", "duration", "self_time", "flops", "bytes", "name", "lane", "depth")
+        for key in ("start", "duration", "self_time", "flops", "bytes", "device", "name", "lane", "depth")
     }
     names = [{"name": "a", "kind": "operator", "group": "element-wise", "shapes": None}]
     Timeline(names=names, lanes=["CPU"], **good)

@@ -62,7 +62,7 @@ def timeline(n=40):
     count = len(start)
     own = np.array(duration) - 30.0 * (np.array(name) == 1)
     return Timeline(
-        start=start, duration=duration, self_time=own, flops=[1e6] * count, bytes=np.zeros(count), name=name,
+        start=start, duration=duration, self_time=own, flops=[1e6] * count, bytes=np.zeros(count), device=np.zeros(count), name=name,
         lane=np.zeros(count), depth=depth, lanes=["CPU thread 1"], memory=([0.0, 2000.0, 4000.0], [0.0, 1e6, 5e5]),
         names=[
             {"name": "aten::mm", "kind": "operator", "group": "matrix product", "shapes": "2 x 2"},
@@ -130,7 +130,7 @@ def test_a_hundred_thousand_events_zoom_smoothly(show):
     duration = rng.exponential(8, n)
     start = np.concatenate([[0], np.cumsum(duration + 1)[:-1]])
     big = Timeline(
-        start=start, duration=duration, self_time=duration, flops=np.zeros(n), bytes=np.zeros(n),
+        start=start, duration=duration, self_time=duration, flops=np.zeros(n), bytes=np.zeros(n), device=np.zeros(n),
         name=rng.integers(0, 50, n), lane=np.arange(n) % 3, depth=np.arange(n) % 5, lanes=["a", "b", "c"],
         names=[{"name": f"op{i}", "kind": "operator", "group": "attention", "shapes": None} for i in range(50)],
     )  # fmt: skip

@@ -318,6 +318,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
         "depth": events["depth"].to_numpy(),
         "flops": events["flops"].to_numpy(),
         "bytes": events["bytes"].to_numpy(),
+        "device": events["device"].to_numpy(),
         "names": names.to_dicts(),
         "lanes": trace.lanes,
         "memory": (memory["time"].to_numpy(), memory["bytes"].to_numpy()),

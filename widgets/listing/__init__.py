@@ -19,8 +19,8 @@ class Listing(anywidget.AnyWidget):
     _css = css("listing")
 
     source = t.Unicode().tag(sync=True)
-    stages = t.List(help="[name, lines]; lists, since a saved page sorts the keys of a mapping").tag(sync=True)
-    kinds = t.List(help="[name, what it is]").tag(sync=True)
+    stages: t.List = t.List(help="[name, lines]; lists, since a saved page sorts the keys of a mapping").tag(sync=True)
+    kinds: t.List = t.List(help="[name, what it is]").tag(sync=True)
     focus = t.List(t.Int()).tag(sync=True)
     stage = t.Unicode().tag(sync=True)
     selected = t.Int().tag(sync=True)

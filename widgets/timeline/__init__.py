@@ -13,7 +13,7 @@ from widgets.numbers import plain
 # events by column: name in the JS and type there; widest first, so that every column is aligned
 COLUMNS = (
     ("start", "<f8"), ("duration", "<f4"), ("self_time", "<f4"), ("flops", "<f4"), ("bytes", "<f4"),
-    ("name", "<u4"), ("lane", "<u2"), ("depth", "<u2"),
+    ("device", "<f4"), ("name", "<u4"), ("lane", "<u2"), ("depth", "<u2"),
 )  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def _code() -> str:
 
 class Timeline(anywidget.AnyWidget):
     """Events as columns (times in microseconds), sorted by start: `start`, `duration`, `self_time`, `name` (index
-    into `names`), `lane` (index into `lanes`), `depth` in the lane, `flops`, `bytes`.
+    into `names`), `lane` (index into `lanes`), `depth` in the lane, `flops`, `bytes`, `device` (GPU time it launched).
 
     `names` are `{"name", "kind", "group", "shapes"}`; `memory` is (times, bytes), drawn under the lanes.
     `selected` lists names chosen in either part, `filter` is the text looked for, `window` the microseconds in

@@ -20,14 +20,14 @@ function render({ model, el, signal }) {
   // ---- data ------------------------------------------------------------------------------------------------------
 
   let events = null; // readEvents
-  let n = 0, start, dur, own, flops, moved, name, lane, depth, names = [], span = 1, rows = [], tops = [], height = 0, mem = null;
+  let n = 0, start, dur, own, flops, moved, device, name, lane, depth, names = [], span = 1, rows = [], tops = [], height = 0, mem = null;
   let view = [0, 1]; // microseconds in sight
   let lit = null; // Uint8Array over names, or null when nothing narrows the view
   let hover = -1;
 
   function read() {
     events = readEvents(model);
-    ({ n, start, dur, own, flops, moved, name, lane, depth, names, span, rows, tops, height, mem } = events);
+    ({ n, start, dur, own, flops, moved, device, name, lane, depth, names, span, rows, tops, height, mem } = events);
     overview = null;
     const asked = model.get("window");
     view = asked.length === 2 && asked[1] > asked[0] ? [...asked] : [0, span];
@@ -319,13 +319,15 @@ function render({ model, el, signal }) {
   function about(i) {
     const one = names[name[i]];
     const lines = [["took", time(dur[i])], ["itself", time(own[i])], ["began at", time(start[i], Math.max(1, start[i]))]];
-    if (flops[i]) lines.push(["work", amount(flops[i], "FLOP")], ["rate", amount((flops[i] / dur[i]) * 1e6, "FLOP/s")]);
+    if (device[i]) lines.push(["on the GPU", time(device[i])]);
+    if (flops[i]) lines.push(["work", amount(flops[i], "FLOP")], ["rate", amount((flops[i] / (device[i] || dur[i])) * 1e6, "FLOP/s")]);
     if (moved[i]) lines.push(["inputs", amount(moved[i], "B")]);
     if (one.shapes) lines.push(["first shape", one.shapes]);
     return [h("b.mono", {}, one.name.length > 90 ? `${one.name.slice(0, 90)}…` : one.name), h("table", {}, h("tbody", {}, lines.map(([k, v]) => h("tr", {}, h("td.soft", {}, k), h("td", {}, v)))))];
   }
 
-  const table = operatorTable(model, below, ui.signal);
+  read();
+  const table = operatorTable(model, below, ui.signal, device.some((us) => us > 0));
   const tally = () => table.show(operatorsInView(events, view));
 
   // ---- traits ----------------------------------------------------------------------------------------------------
