@@ -120,8 +120,6 @@ def test_the_notebook_shows_the_run(trained, monkeypatch):
 
 
 def test_the_notebook_without_runs_shows_the_recorded_curves(monkeypatch, tmp_path):
-    if not (paths.DATA / "specs" / "pocket.metrics.jsonl").exists():
-        pytest.skip("the bundled models are not trained yet")
     monkeypatch.setenv("LAB_RUNS", str(tmp_path))
     monkeypatch.syspath_prepend(str(paths.NOTEBOOKS / "train"))
     sys.modules.pop("first_run", None)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab import bench, jsonl, paths, records
+from lab.__main__ import COMMANDS
 from lab.errors import LabError
 
 
@@ -161,3 +162,9 @@ def test_records_as_json():
 def test_fetch_of_what_is_no_model_is_a_sentence():
     done = lab("fetch", "nonsense")
     assert done.returncode == 1 and "no model 'nonsense'" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_its_module(command):
+    done = lab(command, "--help")
+    assert done.returncode == 0 and "usage: python -m lab" in done.stdout

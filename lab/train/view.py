@@ -150,13 +150,16 @@ def differences(chosen: Sequence[runs.Run]) -> str:
     return "; ".join(f"`{key}` {' / '.join(str(spec.get(key)) for spec in specs)}" for key in keys)
 
 
+RECORDED = {"pocket": "pocket", "pocket-2": "pocket, second stage", "pocket-draft": "pocket draft"}
+
+
 def recorded() -> Curves:
     """The recorded curves of the bundled models; LabError when they are not in the repository."""
-    names = [name for name in ("pocket", "pocket-draft") if (SPECS / f"{name}.metrics.jsonl").exists()]
+    names = [name for name in RECORDED if (SPECS / f"{name}.metrics.jsonl").exists()]
     if not names:
         raise LabError("The recorded curves of the bundled models are missing: restore data/specs.")
     specs = [TrainSpec.from_dict(json.loads((SPECS / f"{name}.json").read_text())) for name in names]
-    curves = Curves(series=[{"id": name, "label": name} for name in names], panels=panels(specs))
+    curves = Curves(series=[{"id": name, "label": RECORDED[name]} for name in names], panels=panels(specs))
     for name in names:
         curves.append(jsonl.read(SPECS / f"{name}.metrics.jsonl"), series=name)
     return curves
