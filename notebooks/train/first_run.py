@@ -18,9 +18,7 @@ app = marimo.App(width="full", app_title="First run")
 def _():
     import marimo as mo
 
-    from lab import page, runs
-    from lab.train import view
-    from lab.train.spec import SCHEDULES, SIZES, TrainSpec
+    from lab import page
 
     page.start(mo)
     page.header(
@@ -29,7 +27,17 @@ def _():
         station="train",
         aside=[page.share_button(mo, __file__)],
     )
-    return SCHEDULES, SIZES, TrainSpec, mo, page, runs, view
+    return mo, page
+
+
+@app.cell
+def _():
+    # torch comes with these: the head of the page stands before they are there
+    from lab import runs
+    from lab.train import view
+    from lab.train.spec import SCHEDULES, SIZES, TrainSpec
+
+    return SCHEDULES, SIZES, TrainSpec, runs, view
 
 
 @app.cell
