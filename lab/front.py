@@ -12,7 +12,7 @@ from widgets import shell
 HEAD = paths.ROOT / "build" / "front.html"
 SHOWN_RUNS = 5
 CURVE_POINTS = 120
-_KIND_STATION = {"train": "train", "pocket": "train"}
+_KIND_STATION = {"train": "train", "eval": "evals", "profile": "kernels", "bench": "kernels"}
 
 _curves: dict[str, tuple[int, dict[str, Any]]] = {}
 _lock = threading.Lock()
@@ -35,7 +35,7 @@ def _curve(run: runs.Run) -> dict[str, Any]:
     rows = run.metrics()
     numbers = [k for row in rows[-1:] for k, v in row.items() if k != "step" and isinstance(v, int | float)]
     key = "loss" if any("loss" in row for row in rows) else (numbers[0] if numbers else None)
-    points = [(row["step"], row[key]) for row in rows if key and isinstance(row.get(key), int | float)]
+    points = [(row["step"], row[key]) for row in rows if "step" in row and isinstance(row.get(key or ""), int | float)]
     every = max(1, len(points) // CURVE_POINTS)
     thin = points[::every] + (points[-1:] if len(points) % every != 1 and every > 1 else [])
     last = rows[-1] if rows else {}
@@ -56,15 +56,20 @@ def recent_runs() -> list[dict[str, Any]]:
     shown = []
     for run in runs.listed()[:SHOWN_RUNS]:
         try:
-            name, kind, created, spec = run.name, run.kind, run.created, run.spec
-        except LabError:  # a directory edited by hand: still listed, `error` says what is wrong
-            name, kind, created, spec = run.id, "", run.path.stat().st_mtime, {}
-        shown.append(
-            {
-                "id": run.id, "name": name, "kind": kind, "created": created, "state": run.state, "error": run.error,
-                "steps": spec.get("steps"), "station": _KIND_STATION.get(kind, "research"), **_curve(run),
-            }
-        )  # fmt: skip
+            changed = run.path.stat().st_mtime
+        except FileNotFoundError:  # deleted since it was listed
+            continue
+        # of a directory edited by hand what can be read is shown, and `error` says what is wrong
+        told: dict[str, Any] = {"name": run.id, "kind": "", "created": changed, "steps": None}
+        curve: dict[str, Any] = {"metric": None, "points": [], "value": None, "step": None, "tokens_per_s": None}
+        error = run.error
+        try:
+            told = {"name": run.name, "kind": run.kind, "created": run.created, "steps": run.spec.get("steps")}
+            curve = _curve(run)
+        except LabError as damage:
+            error = error or str(damage)
+        station = _KIND_STATION.get(told["kind"], "research")
+        shown.append({"id": run.id, **told, "state": run.state, "error": error, "station": station, **curve})
     return shown
 
 

@@ -75,9 +75,9 @@ def get(id: str) -> Run:
 
 def _age(run: Run) -> float:
     try:
-        return float(run.created)
-    except (LabError, TypeError, ValueError):  # edited by hand: still listed, by its directory's date
-        return run.path.stat().st_mtime
+        return run.created
+    except LabError:  # edited by hand: still listed, by its directory's date
+        return run.path.stat().st_mtime if run.path.exists() else 0.0
 
 
 def _environment() -> dict[str, Any]:

@@ -57,6 +57,9 @@ class Run:
         row = files.read_json(self.path / "status.json")
         if not {"state", "error"} <= row.keys():
             raise LabError(f"{self.path / 'status.json'} lacks its state; mend it or delete the run.")
+        told = (row["state"], row.get("process", ""), row.get("started", 0), row.get("pid", 0))
+        if not all(map(isinstance, told, (str, str, int | float, int))):
+            raise LabError(f"{self.path / 'status.json'} holds something else than a run writes; delete the run.")
         return row
 
     @property
@@ -68,14 +71,12 @@ class Run:
         try:
             self._told()
             row = self.status
+            if row["state"] not in LIVE or self._lives(row):
+                return row["state"]
+            # It may have ended between the two looks: only its last word counts.
+            last = self.status["state"]
         except LabError:
             return "failed"
-        if row["state"] not in LIVE:
-            return row["state"]
-        if self._lives(row):
-            return row["state"]
-        # It may have ended between the two looks: only its last word counts.
-        last = files.read_json(self.path / "status.json")["state"]
         if last not in LIVE:
             return last
         return "cancelled" if (self.path / CANCEL).exists() else "lost"
@@ -161,6 +162,8 @@ class Run:
         row = files.read_json(self.path / "spec.json")
         if missing := {"kind", "work", "name", "created", "spec"} - row.keys():
             raise LabError(f"{self.path / 'spec.json'} lacks {min(missing)!r}; mend it or delete the run.")
+        if not isinstance(row["spec"], dict) or not isinstance(row["created"], int | float):
+            raise LabError(f"{self.path / 'spec.json'} holds something else than a run writes; delete the run.")
         return row
 
     def _lives(self, row: dict[str, Any]) -> bool:
@@ -168,7 +171,7 @@ class Run:
             if child.poll() is not None:
                 _children.remove(child)
         if "pid" in row:
-            return process.alive(row["pid"], row["process"])
+            return process.alive(row["pid"], row.get("process", ""))
         return time.time() - row.get("started", 0) < _STARTING_S
 
 
