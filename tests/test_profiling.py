@@ -4,6 +4,8 @@ import gzip
 import json
 import math
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import polars as pl
@@ -188,15 +190,35 @@ def test_cut_and_huge_traces_are_sentences(recorded, tmp_path, monkeypatch):
 def test_ceilings_are_measured_once_and_sane(tmp_path, monkeypatch):
     monkeypatch.setenv("LAB_CACHE", str(tmp_path))
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
-    hardware.ceiling.cache_clear()
+    hardware._ceiling.cache_clear()
     first = hardware.ceiling("cpu")
     assert 1e8 < first.flops_per_s(torch.float32) < 1e14 and 1e8 < first.bandwidth < 2e12
-    hardware.ceiling.cache_clear()
+    hardware._ceiling.cache_clear()
     monkeypatch.setattr(hardware, "measure", lambda *a: pytest.fail("measured again"))
     assert hardware.ceiling("cpu") == first
-    hardware.ceiling.cache_clear()
+    hardware._ceiling.cache_clear()
     assert first.ridge(torch.float32) == first.flops["float32"] / first.bandwidth
     assert first.flops_per_s("float64") == first.flops["float32"]
+
+
+def test_tabs_that_ask_at_once_measure_once_and_a_damaged_cache_is_measured_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAB_CACHE", str(tmp_path))
+    (tmp_path / "ceilings.json").write_text("{")
+    calls = []
+
+    def measure(device, name):
+        calls.append(device)
+        time.sleep(0.05)
+        return hardware.Ceiling(name, {"float32": 1e9}, 1e9, "test")
+
+    monkeypatch.setattr(hardware, "measure", measure)
+    hardware._ceiling.cache_clear()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(hardware.ceiling, ["cpu"] * 4))
+    finally:
+        hardware._ceiling.cache_clear()
+    assert calls == ["cpu"] and found[0] == found[3]
 
 
 def test_a_timeline_refuses_columns_that_do_not_fit():

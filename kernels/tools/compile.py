@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-import os
+import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -100,7 +100,7 @@ def compile_source(
     else:
         answer = ask("compile", source, timeout, **request)
         cache.mkdir(parents=True, exist_ok=True)
-        aside = kept.with_suffix(f".{os.getpid()}")
+        aside = kept.with_suffix(f".{uuid.uuid4().hex}")  # two tabs may compile the same source
         aside.write_text(json.dumps(answer))
         aside.replace(kept)
     return [

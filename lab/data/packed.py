@@ -1,6 +1,7 @@
 """Packed token streams: documents one after another, each begun by the end-of-text token."""
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,7 +34,7 @@ class Stream:
         """Write as a numpy file of 16-bit integers (32-bit for large vocabularies), renamed into place."""
         small = int(self.tokens.max(initial=0)) <= 0xFFFF
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".part.npy")
+        aside = path.with_suffix(f".{os.getpid()}.npy")  # two runs may make the same stream
         np.save(aside, self.tokens.astype(np.uint16 if small else np.uint32))
         aside.rename(path)
 

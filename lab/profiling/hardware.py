@@ -7,6 +7,7 @@ looked up in its maker's data sheet, and measured by `python -m lab bench --gpu 
 import functools
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -88,9 +89,20 @@ def data_sheet(name: str) -> Ceiling | None:
     return None
 
 
-@functools.cache
 def ceiling(device: str = "cpu") -> Ceiling:
-    """The ceilings of "cpu" or "cuda"; a GPU missing from the table is measured like a CPU."""
+    """The ceilings of "cpu" or "cuda"; a GPU missing from the table is measured like a CPU.
+
+    One tab measures and the others wait: two measurements at once would each halve the other.
+    """
+    with _one_at_a_time:
+        return _ceiling(device)
+
+
+_one_at_a_time = threading.Lock()
+
+
+@functools.cache
+def _ceiling(device: str) -> Ceiling:
     import torch
 
     name = torch.cuda.get_device_name() if device.startswith("cuda") else machine().cpu
@@ -98,7 +110,10 @@ def ceiling(device: str = "cpu") -> Ceiling:
         return sheet
     kept = paths.cache() / "ceilings.json"
     key = f"{name}, {machine().cores} cores, torch {torch.__version__}"
-    known_here = json.loads(kept.read_text()) if kept.exists() else {}
+    try:
+        known_here = json.loads(kept.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):  # a cache: what cannot be read is measured again
+        known_here = {}
     if key not in known_here:
         busy = os.getloadavg()[0] > machine().cores
         measured = measure(device, name)
