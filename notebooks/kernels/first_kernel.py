@@ -251,7 +251,7 @@ def _(Table, bench_run, bench_tick, cols, direction, dtype, mo, page):
             return page.note(f"{dtype.value} was checked on the GPU but not timed; bfloat16 and float32 were.")
         colours = tokens()
         figure = go.Figure()
-        for (peer, title), hue, dash in zip(bandwidth.PEERS.items(), ("kernels", "inference", "train"), ("solid", "dash", "dot")):
+        for (peer, title), hue, dash in zip(bandwidth.PEERS.items(), ("inference", "train", "interp"), ("solid", "dash", "dot")):
             figure.add_scatter(
                 x=[case["cols"] for case in cases],
                 y=[case["bytes"] / case["seconds"][peer] / 1e12 for case in cases],

@@ -72,7 +72,7 @@ function operatorTable(model, el, signal, onGpu) {
       { key: "name", title: "operator" }, { key: "group", title: "for" }, { key: "kind", title: "kind of event" }, { key: "calls", kind: "num" },
       { key: "self", title: "self", unit: "ms", kind: "bar" }, { key: "total", title: "total", unit: "ms", kind: "num" },
       ...(onGpu ? [{ key: "device", title: "GPU", unit: "ms", kind: "num" }] : []),
-      { key: "gflop", title: "GFLOP", kind: "num" }, { key: "rate", title: "GFLOP/s", kind: "num" },
+      { key: "gflop", title: "work", unit: "GFLOP", kind: "num" }, { key: "rate", title: "rate", unit: "GFLOP/s", kind: "num" },
       { key: "mb", title: "MB in", kind: "num" }, { key: "shapes", title: "first shapes" },
     ],
   };
