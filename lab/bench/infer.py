@@ -1,6 +1,7 @@
 """Records of inference: decoding against the bandwidth ceiling, prefill against the arithmetic one."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lab import records
@@ -38,8 +39,8 @@ def on_this_cpu() -> None:
     for case, name in CPU_MODELS.items():
         model = models.load(name, device="cpu").model
         before = hardware.measure("cpu", hardware.machine().cpu)
-        decode = time_step(model, 1, CONTEXT, goes=15)
-        prefill = time_step(model, CONTEXT, goes=7)
+        decode = time_step(model, 1, CONTEXT, goes=60)
+        prefill = time_step(model, CONTEXT, goes=15)
         ceiling = best_ceiling(before)
         speed[case] = decode.tokens_per_s
         share_moved[case] = decode.bytes_per_s / ceiling.bandwidth
@@ -67,7 +68,7 @@ def on_this_cpu() -> None:
 
 @bench("infer")
 def against_transformers() -> None:
-    """Our forward over transformers' on SmolLM2, 32 prompts of 10 tokens, goes alternating; the fastest of each."""
+    """Our forward over transformers' on SmolLM2, 32 prompts of 10 tokens, goes alternating."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -76,23 +77,31 @@ def against_transformers() -> None:
     lm = models.load("smollm2-135m", device="cpu")
     theirs = AutoModelForCausalLM.from_pretrained(lm.path, dtype=lm.model.dtype).eval()
     tokens = torch.randint(lm.config.vocab_size, (32, 10))
-    times: dict[str, list[float]] = {"ours": [], "theirs": []}
+    sides: dict[str, Callable[[torch.Tensor], object]] = {
+        "ours": lm.model,
+        "theirs": lambda t: theirs(t, use_cache=False),
+    }
+    times: dict[str, list[float]] = {side: [] for side in sides}
+    work = dict.fromkeys(sides, 0.0)
     with torch.inference_mode():
         error = (lm.model(tokens).float() - theirs(tokens, use_cache=False).logits.float()).abs().max()
-        for _ in range(7):
-            for side, forward in (("ours", lm.model), ("theirs", lambda t: theirs(t, use_cache=False))):
-                began = time.perf_counter()
-                forward(tokens)
+        for go in range(16):
+            for side in sorted(sides, reverse=bool(go % 2)):  # each goes first as often as the other
+                began, worked = time.perf_counter(), time.process_time()
+                sides[side](tokens)
                 times[side].append(time.perf_counter() - began)
+                work[side] += time.process_time() - worked
     records.write(
         "models.forward_vs_transformers",
-        min(times["ours"]) / min(times["theirs"]),
+        work["ours"] / work["theirs"],
         "ratio",
         bar=1.0,
         compared="transformers, the same weights, dtype and tokens, no cache",
+        note="processor time of 16 alternating goes: what other programs take does not count; wall times in the detail",
         detail={
             "ours_s": times["ours"],
             "theirs_s": times["theirs"],
+            "fastest_wall_ratio": min(times["ours"]) / min(times["theirs"]),
             "dtype": str(lm.model.dtype).removeprefix("torch."),
             "largest_logit_difference": float(error),
         },

@@ -256,7 +256,7 @@ def recorded(row: Mapping[str, Any]) -> Roofline:
             "group": "prefill" if p["new"] > 1 else "decode",
             "note": f"{p['batch']} x {p['new']} new, {p['past']} cached, {p['seconds'] * 1e3:.3g} ms",
         }
-        for name, p in detail["points"].items()
+        for name, p in sorted(detail["points"].items(), key=lambda item: item[1]["new"] == 1)  # prefill first
     ]
     roof = {**ceiling, "name": f"{ceiling['name']}, {detail['dtype']}"}
     return Roofline([roof], points, title=f"Recorded on {ceiling['name']}, {row['date'][:10]}")
