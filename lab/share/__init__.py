@@ -127,7 +127,7 @@ def main(argv: list[str]) -> int:
     """`python -m lab share`: pages of all notebooks, or of those named, and an index of them."""
     parser = argparse.ArgumentParser(prog="python -m lab share", description="Write the lab as offline HTML files.")
     parser.add_argument("notebook", nargs="*", type=Path, help="files under notebooks/ (default: all)")
-    parser.add_argument("--model", help="the model to use in every notebook (default: each one's own)")
+    parser.add_argument("--model", default="pocket", help="the model to use in every notebook (default: pocket)")
     parser.add_argument("--to", type=Path, default=paths.ROOT / "share", help="folder to write to (default: share/)")
     args = parser.parse_args(argv)
     notebooks = args.notebook or [paths.NOTEBOOKS / f"{n.path}.py" for n in catalog.notebooks()]
