@@ -47,7 +47,7 @@ def _(mo, picker):
 
 
 @app.cell
-def _(Board, GRADERS, against, facts, first, mo, stored):
+def _(Board, GRADERS, against, first, mo, stored):
     board = Board([first, against.value])
     grader = mo.ui.dropdown(
         {"begins with the answer": "starts", "likeliest of eight": "choice", "letter for letter": "exact"},
@@ -62,10 +62,15 @@ def _(Board, GRADERS, against, facts, first, mo, stored):
     def spec():
         return {"models": board.names, "per_relation": each.value, "grader": grader.value, "seed": 0}
 
-    _task = facts.task(stored.PER_RELATION)
-    go = mo.ui.run_button(kind="success", label=f"Evaluate both, {len(_task.samples)} questions each")
+    return board, each, grader, spec
+
+
+@app.cell
+def _(against, each, facts, grader, mo):
+    _asked = len(facts.task(each.value).samples)
+    go = mo.ui.run_button(kind="success", label=f"Evaluate both, {_asked} questions each")
     mo.hstack([against, grader, each, go], justify="start", align="center", wrap=True, gap=1.2)
-    return board, go, spec
+    return (go,)
 
 
 @app.cell
