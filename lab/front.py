@@ -60,11 +60,12 @@ def recent_runs() -> list[dict[str, Any]]:
         except FileNotFoundError:  # deleted since it was listed
             continue
         # of a directory edited by hand what can be read is shown, and `error` says what is wrong
-        told: dict[str, Any] = {"name": run.id, "kind": "", "created": changed, "steps": None}
+        told: dict[str, Any] = {"name": run.id, "kind": "", "when": changed, "steps": None}
         curve: dict[str, Any] = {"metric": None, "points": [], "value": None, "step": None, "tokens_per_s": None}
         error = run.error
         try:
-            told = {"name": run.name, "kind": run.kind, "created": run.created, "steps": run.spec.get("steps")}
+            told = {"name": run.name, "kind": run.kind, "steps": run.spec.get("steps"),
+                "when": run.status.get("ended") or run.created}
             curve = _curve(run)
         except LabError as damage:
             error = error or str(damage)

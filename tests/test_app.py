@@ -383,3 +383,23 @@ def test_every_notebook_of_the_lab_opens_in_it(context: BrowserContext):
             assert "internal error" not in frame.locator("body").inner_text()
         expect(page.locator(".ll-close")).to_have_count(len(catalog.notebooks()))
         page.close()
+
+
+def test_recent_runs_show_their_curve_and_survive_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LAB_RUNS", str(tmp_path))
+    for name, spec in (("good", '{"kind": "train", "work": "x:y", "name": "mine", "created": 1.0, "spec": {"steps": 900}}'), ("bad", "{")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "spec.json").write_text(spec)
+        (tmp_path / name / "status.json").write_text('{"state": "done", "error": null, "ended": 5.0}')
+        rows = "".join(f'{{"step": {i}, "loss": {1000 - i}}}\n' for i in range(900))
+        (tmp_path / name / "metrics.jsonl").write_text(rows + '{"step": 901, "lo')
+    shown = {run["id"]: run for run in front.recent_runs()}
+    assert shown["bad"]["state"] == "failed" and shown["bad"]["error"]
+    good = shown["good"]
+    assert (good["name"], good["state"], good["when"], good["steps"], good["station"]) == ("mine", "done", 5.0, 900, "train")
+    assert good["value"] == 101 and good["step"] == 899 and good["metric"] == "loss"
+    assert good["points"][0] == [0, 1000.0] and good["points"][-1] == [899, 101.0]
+    assert len(good["points"]) <= 2 * front.CURVE_POINTS
+    with (tmp_path / "good" / "metrics.jsonl").open("w") as file:
+        file.write('{"step": 1, "loss": 2.5}\n')
+    assert {run["id"]: run for run in front.recent_runs()}["good"]["value"] == 2.5

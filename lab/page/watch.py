@@ -94,7 +94,7 @@ class View:
             status = self.run.status
         except LabError:
             return 0.0
-        end = time.time() if state in LIVE else status.get("ended") or (rows[-1]["time"] if rows else 0.0)
+        end = time.time() if state in LIVE else status.get("ended") or (rows[-1].get("time", 0.0) if rows else 0.0)
         return max(0.0, end - status.get("started", end))
 
 

@@ -17,7 +17,7 @@ const runState = (run) => {
     const step = run.step === null || run.step === undefined ? run.state : `step ${run.step.toLocaleString("en")}${run.steps ? ` of ${run.steps.toLocaleString("en")}` : ""}`;
     return run.tokens_per_s ? `${step}, ${params(run.tokens_per_s)} tok/s` : step;
   }
-  return `${run.state === "lost" ? "process killed, can be resumed" : run.state} ${ago(run.created)}`;
+  return `${run.state === "lost" ? "process killed, can be resumed" : run.state} ${ago(run.when)}`;
 };
 
 const runsCard = (data, go) => {
