@@ -33,6 +33,7 @@ def chrome():
 
 @pytest.fixture(scope="module")
 def lab():
+    front.HEAD.unlink(missing_ok=True)  # the page as last seen may be of other notebooks
     with front_page(**NOTEBOOKS) as (url, _):
         yield url
 
