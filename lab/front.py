@@ -35,7 +35,11 @@ def _curve(run: runs.Run) -> dict[str, Any]:
     rows = run.metrics()
     numbers = [k for row in rows[-1:] for k, v in row.items() if k != "step" and isinstance(v, int | float)]
     key = "loss" if any("loss" in row for row in rows) else (numbers[0] if numbers else None)
-    points = [(row["step"], row[key]) for row in rows if "step" in row and isinstance(row.get(key or ""), int | float)]
+    points = [
+        (row["step"], row[key])
+        for row in rows
+        if "step" in row and isinstance(row.get(key or ""), int | float)
+    ]
     every = max(1, len(points) // CURVE_POINTS)
     thin = points[::every] + (points[-1:] if len(points) % every != 1 and every > 1 else [])
     last = rows[-1] if rows else {}
@@ -61,11 +65,21 @@ def recent_runs() -> list[dict[str, Any]]:
             continue
         # of a directory edited by hand what can be read is shown, and `error` says what is wrong
         told: dict[str, Any] = {"name": run.id, "kind": "", "when": changed, "steps": None}
-        curve: dict[str, Any] = {"metric": None, "points": [], "value": None, "step": None, "tokens_per_s": None}
+        curve: dict[str, Any] = {
+            "metric": None,
+            "points": [],
+            "value": None,
+            "step": None,
+            "tokens_per_s": None,
+        }
         error = run.error
         try:
-            told = {"name": run.name, "kind": run.kind, "steps": run.spec.get("steps"),
-                "when": run.status.get("ended") or run.created}
+            told = {
+                "name": run.name,
+                "kind": run.kind,
+                "steps": run.spec.get("steps"),
+                "when": run.status.get("ended") or run.created,
+            }
             curve = _curve(run)
         except LabError as damage:
             error = error or str(damage)
