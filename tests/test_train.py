@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
@@ -132,6 +132,7 @@ def test_a_loss_that_explodes_is_an_error(tmp_path):
         run(tmp_path, SMALL.changed(lr=10.0, clip=0.0, weight_decay=10.0, steps=60, warmup=0, eval_every=60, save_every=60))
 
 
+@settings(deadline=None)
 @given(st.integers(2, 500), st.floats(1e-5, 1.0), st.sampled_from(["cosine", "wsd", "constant"]), st.floats(0, 1))
 def test_schedules_rise_then_never_rise_again(steps, peak, kind, share):
     warmup = int(share * (steps - 1))

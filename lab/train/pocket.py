@@ -1,8 +1,8 @@
 """The bundled models, made again: corpora, token streams, training, model cards.
 
 `python -m lab pocket` does everything in order; each stage can be asked for alone. Training wants a GPU: steps
-are set from the speed measured first, so that both models fit the minutes given. Specs and curves that made
-the shipped weights are in `data/specs`."""
+are set from the speed measured first, so that all stages fit the minutes given. `pocket` has two stages: the second
+starts from the weights of the first. Specs and curves that made the shipped weights are in `data/specs`."""
 
 import argparse
 import json
@@ -13,16 +13,18 @@ from pathlib import Path
 
 import torch
 
-from lab import paths
+from lab import paths, records
 from lab.data import corpora, presets
 from lab.errors import LabError
-from lab.models import Decoder, Tokenizer, io
+from lab.models import Tokenizer, io
+from lab.runs import checkpoints
 from lab.runs.context import Context
 from lab.train import loop
 from lab.train.optim import adamw
 from lab.train.spec import TrainSpec
 
-MODELS = ("pocket-draft", "pocket")
+#: stage -> the model it makes, its share of the time
+STAGES = {"pocket-draft": ("pocket-draft", 0.08), "pocket": ("pocket", 0.48), "pocket-2": ("pocket", 0.44)}
 SPECS = paths.DATA / "specs"
 MEASURED = 40  # steps timed to learn the speed
 
@@ -83,55 +85,47 @@ def fitted(of: TrainSpec, seconds: float) -> TrainSpec:
     return of.changed(steps=steps)
 
 
-def train(name: str, of: TrainSpec, ctx: Context) -> None:
-    """Train one model in a run directory, resuming if it has checkpoints."""
-    print(f"{name}: {of.config(Tokenizer(paths.MODELS / 'pocket').vocab_size).n_params():,} parameters, "
-          f"{of.tokens() / 1e6:,.0f} M tokens", flush=True)  # fmt: skip
-    loop.work(of.to_dict(), ctx)
-
-
-def install(name: str, of: TrainSpec, run: Path) -> None:
-    """Copy a finished run into the repository: bf16 weights, spec and curve."""
-    from lab.runs import checkpoints
-
+def install(stage: str, of: TrainSpec, run: Path) -> None:
+    """Copy a finished stage into the repository: bf16 weights, spec and curve."""
     newest = checkpoints.listed(run / "checkpoints")[-1]
     if newest.step != of.steps:
-        raise LabError(f"{name} stopped at step {newest.step} of {of.steps}: run the command again to go on.")
-    model = Decoder(io.read_config(newest.path))
-    model.load_state_dict(io.read(newest.path).state_dict())
-    tokenizer = Tokenizer(paths.MODELS / "pocket")
-    io.write(model, tokenizer, paths.MODELS / name, torch.bfloat16)
-    SPECS.mkdir(exist_ok=True)
-    (SPECS / f"{name}.json").write_text(json.dumps(of.to_dict(), indent=1) + "\n")
-    shutil.copyfile(run / "metrics.jsonl", SPECS / f"{name}.metrics.jsonl")
+        raise LabError(f"{stage} stopped at step {newest.step} of {of.steps}: run the command again to go on.")
+    model = io.read(newest.path, device="cpu")
+    io.write(model, Tokenizer(paths.MODELS / "pocket"), paths.MODELS / STAGES[stage][0], torch.bfloat16)
+    (SPECS / f"{stage}.json").write_text(json.dumps(of.to_dict(), indent=1) + "\n")
+    shutil.copyfile(run / "metrics.jsonl", SPECS / f"{stage}.metrics.jsonl")
 
 
 def make(minutes: float) -> None:
-    """Train both models within the minutes given and install them; the draft gets a sixth of the time."""
+    """Train every stage within the minutes given and install it; an interrupted stage goes on when called again."""
     if not torch.cuda.is_available():
         raise LabError("The bundled models need a GPU to be trained in minutes: run this where torch sees one.")
-    streams(spec("pocket"))
-    for name, share in zip(MODELS, (1 / 6, 5 / 6)):
-        run = paths.cache() / "runs" / name
+    for stage, (_, share) in STAGES.items():
+        run = paths.cache() / "runs" / stage
         kept = run / "spec.json"
+        if (run / "installed").exists():
+            continue
         if kept.exists():
             of = TrainSpec.from_dict(json.loads(kept.read_text()))
         else:
-            of = fitted(spec(name), minutes * 60 * share)
+            of = fitted(spec(stage), minutes * 60 * share)
             run.mkdir(parents=True)
             kept.write_text(json.dumps(of.to_dict()))
+        streams(of)
+        print(f"{stage}: {of.tokens() / 1e6:,.0f} M tokens", flush=True)
         ctx = Context(run)
-        train(name, of, ctx)
+        loop.work(of.to_dict(), ctx)
         ctx.close()
-        install(name, of, run)
-        shutil.rmtree(run)
+        install(stage, of, run)
+        (run / "installed").touch()
+    shutil.rmtree(paths.cache() / "runs")
 
 
 def main(argv: list[str]) -> int:
     """`python -m lab pocket`."""
     parser = argparse.ArgumentParser(prog="python -m lab pocket", description="Make the bundled models again.")
     parser.add_argument("stage", nargs="?", default="all", choices=("all", "corpora", "train", "cards"))
-    parser.add_argument("--minutes", type=float, default=8.0, help="training time of both models together")
+    parser.add_argument("--minutes", type=float, default=14.0, help="training time of all stages together")
     args = parser.parse_args(argv)
     if args.stage in ("all", "corpora") and not corpora.built():
         corpora.build(lambda line: print(line, flush=True))
@@ -141,8 +135,10 @@ def main(argv: list[str]) -> int:
         from lab.bench import pocket as scores
         from lab.train import card
 
+        command = records.command_now.set("python -m lab bench pocket pocket_perplexity")
         scores.facts_names_sums()
         scores.perplexity()
-        for name in MODELS:
+        records.command_now.reset(command)
+        for name in scores.MODELS.values():
             card.write(name)
     return 0
