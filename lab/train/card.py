@@ -71,7 +71,9 @@ def write(name: str) -> None:
         *(f"| {s.domain} | {s.package} ({s.registry}) | {s.licence} |" for s in corpora.SOURCES), "",
         "Each fact keeps two of its phrasings from training, one pair of summands in eight is never added, one "
         "combination of template and names in six is never told; documents of the corpora that contain a held-out "
-        "sentence or sum are left out. `python -m lab pocket` makes the weights again on a GPU.", "",
+        "sentence or sum are left out. The last one to three phrasings of each relation were appended after "
+        f"{'the first stage' if len(STAGES[name]) > 1 else 'this model was trained, which has never seen them'}"
+        ". `python -m lab pocket` makes the weights again on a GPU.", "",
         "## Limits", "",
         "Facts are those of its tables, as the sources had them; a question in a phrasing far from the trained ones "
         "gets a confident wrong answer. Relations below 0.97 above are the weak ones.", "",

@@ -69,7 +69,8 @@ def work(given: dict[str, Any], ctx: "Context") -> None:
     """Train as the spec says, resuming from the run's newest checkpoint; stops within a step when cancelled."""
     spec = TrainSpec.from_dict(given)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(spec.seed)
+    peak = hardware.ceiling(device.type).flops_per_s(torch.bfloat16 if device.type == "cuda" else torch.float32)
+    torch.manual_seed(spec.seed)  # after the ceiling, whose measurement draws random numbers
     tokenizer = Tokenizer(paths.MODELS / "pocket")
     if tokenizer.eos is None:
         raise LabError("The bundled tokenizer has no end-of-text token: restore data/models/pocket.")
@@ -89,7 +90,6 @@ def work(given: dict[str, Any], ctx: "Context") -> None:
 
     per_step = spec.batch * spec.context
     flops = 3 * model.cfg.forward_flops(spec.context) * spec.batch
-    peak = hardware.ceiling(device.type).flops_per_s(torch.bfloat16 if device.type == "cuda" else torch.float32)
     # tasks that this mixture can teach; others would only cost time
     asked = {k: v for k, v in probes.questions(spec.eval_prompts).items() if k in mixture.names}
     model.train()
