@@ -173,12 +173,12 @@ class Block(nn.Module):
             f"{at}.hook_resid_pre",
             f"{at}.ln1.hook_scale",
             f"{at}.ln1.hook_normalized",
-            *(f"{at}.attn.{name}" for name in self.self_attn.hook_names()),  # type: ignore[operator,union-attr]
+            *(f"{at}.attn.{name}" for name in self.self_attn.hook_names()),  # type: ignore[operator]
             f"{at}.hook_attn_out",
             f"{at}.hook_resid_mid",
             f"{at}.ln2.hook_scale",
             f"{at}.ln2.hook_normalized",
-            *(f"{at}.mlp.{name}" for name in self.mlp.hook_names()),  # type: ignore[operator,union-attr]
+            *(f"{at}.mlp.{name}" for name in self.mlp.hook_names()),  # type: ignore[operator]
             f"{at}.hook_mlp_out",
             f"{at}.hook_resid_post",
         ]
