@@ -34,17 +34,17 @@ def _curve(run: runs.Run) -> dict[str, Any]:
         return known[1]
     rows = run.metrics()
     numbers = [k for row in rows[-1:] for k, v in row.items() if k != "step" and isinstance(v, int | float)]
-    key = "loss" if any("loss" in row for row in rows) else (numbers[0] if numbers else None)
+    key = "loss" if any("loss" in row for row in rows) else next(iter(numbers), "")
     points = [
         (row["step"], row[key])
         for row in rows
-        if "step" in row and isinstance(row.get(key or ""), int | float)
+        if "step" in row and isinstance(row.get(key), int | float)
     ]
     every = max(1, len(points) // CURVE_POINTS)
     thin = points[::every] + (points[-1:] if len(points) % every != 1 and every > 1 else [])
     last = rows[-1] if rows else {}
     found = {
-        "metric": key,
+        "metric": key or None,
         "points": [[s, round(float(v), 5)] for s, v in thin],
         "value": points[-1][1] if points else None,
         "step": last.get("step"),
