@@ -1,5 +1,6 @@
 """Evals: intervals against known values, graders, results on disk, and a whole small eval."""
 
+import json
 import math
 from dataclasses import replace
 from itertools import product
@@ -29,7 +30,8 @@ from lab.evals import (
     wilson,
     work,
 )
-from lab.evals.view import Board
+from lab.evals.view import Board, ask
+from lab.runs import Run
 
 CAPITAL = Sample("c1", "The capital of France is", ("Paris",), ("Paris", "Rome", "Berlin"))
 
@@ -274,6 +276,47 @@ def test_what_the_page_shows():
     board.reader.selected = "s3"
     board.show({"m": results["m"]})
     assert board.reader.selected == "s3" and board.reader.samples[0]["results"]["n"] is None
+
+
+@pytest.fixture
+def eval_run(tmp_path):
+    told = {"kind": "eval", "work": "x:y", "name": None, "created": 0, "spec": {"models": ["m", "n"]}}
+    (tmp_path / "spec.json").write_text(json.dumps(told))
+    (tmp_path / "status.json").write_text(json.dumps({"state": "lost", "error": None, "started": 1.0}))
+    appender = jsonl.Appender(tmp_path / work.RESULTS)
+    appender.append(some_result(0).to_row())
+    appender.close()
+    return Run(tmp_path)
+
+
+def test_a_run_killed_before_its_first_row_of_metrics_is_shown(eval_run):
+    board = Board(["m", "n"])
+    board.follow(eval_run, lambda: True)
+    assert (board.monitor.step, board.monitor.steps, board.monitor.state) == (1, 0, "lost")
+    metrics = jsonl.Appender(eval_run.path / "metrics.jsonl")
+    metrics.append({"step": 1, "total": 10})
+    metrics.close()
+    board.follow(eval_run, lambda: True)
+    assert board.monitor.steps == 10
+
+
+@pytest.mark.parametrize("file", [work.RESULTS, "metrics.jsonl", "status.json"])
+def test_a_damaged_eval_is_the_monitors_sentence(eval_run, file):
+    (eval_run.path / file).write_text("oops\n")
+    board = Board(["m", "n"])
+    board.follow(eval_run, lambda: True)
+    assert file in board.monitor.message
+
+
+def test_a_button_that_cannot_says_so(eval_run):
+    board = Board(["m", "n"])
+    board.run = eval_run
+    assert "is not running" in board._act("cancel")
+
+
+def test_an_empty_answer_is_a_sentence():
+    with pytest.raises(LabError, match="answer is empty"):
+        ask(["pocket"], "The capital of France is", " or ")
 
 
 def test_an_eval_run_resumes_where_it_stopped(tmp_path, monkeypatch):

@@ -70,9 +70,14 @@ class Board:
         total = 0
         while True:
             state = run.state  # before the rows: what ended has written everything
-            rows = tail.rows()
             try:
+                rows = tail.rows()
+                logged = run.metrics() if rows or not total else []
+                began = run.status.get("started")
                 fresh = [Result.from_row(row) for row in rows]
+            except LabError as error:
+                self.monitor.message = str(error)
+                return
             except (KeyError, TypeError, ValueError):
                 self.monitor.message = (
                     f"{RESULTS} of run {run.id} holds rows that are not eval results; start a new one."
@@ -83,12 +88,13 @@ class Board:
                     self.results[result.model].append(result)
             if rows:
                 self._refresh()
-                total = total or run.metrics()[-1].get("total", 0)
+            if logged:  # a result reaches the disk a moment before its row of metrics
+                total = logged[-1].get("total", 0)
             done = sum(map(len, self.results.values()))
             with self.monitor.hold_sync():
                 self.monitor.state, self.monitor.label, self.monitor.message = state, run.id, run.error or ""
                 self.monitor.step, self.monitor.steps = done, int(total)
-                if state in LIVE and (began := run.status.get("started")):
+                if state in LIVE and began:
                     self.monitor.seconds = round(time.time() - began, 1)
                 self.monitor.values = {n: _share(r) for n, r in self.results.items() if r}
             if stopped():
@@ -96,8 +102,11 @@ class Board:
             time.sleep(POLL_S if state in LIVE else 3 * POLL_S)  # what ended may be resumed
 
     def _act(self, what: str) -> str | None:
-        if self.run is not None:
-            self.run.cancel() if what == "cancel" else self.run.resume()
+        try:
+            if self.run is not None:
+                self.run.cancel() if what == "cancel" else self.run.resume()
+        except LabError as error:
+            return str(error)
         return None
 
     def _columns(self, kind: str = "bar") -> list[dict[str, Any]]:
@@ -133,7 +142,9 @@ def latest(names: Sequence[str]) -> Run | None:
 
 def ask(names: Sequence[str], prompt: str, answer: str) -> EvalReader:
     """Put one prompt to each model, graded against an answer; LabError for bad input."""
-    answers = tuple(part.strip() for part in answer.split(" or ") if part.strip()) or ("",)
+    answers = tuple(part.strip() for part in answer.split(" or ") if part.strip())
+    if not answers:
+        raise LabError("The answer is empty; write what the model should say, or several with “ or ” between them.")
     sample = Sample("own", prompt, answers, group="your own")
     found: dict[str, list[Result]] = {}
     for name in dict.fromkeys(names):
