@@ -8,7 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
+from lab import paths
 from lab.errors import LabError
 from lab.models import Decoder, KVCache, ModelConfig, io, load, save
 from lab.models.tokenizer import Tokenizer
@@ -252,6 +254,15 @@ def test_damaged_checkpoints_get_a_sentence(tmp_path):
     (broken("kind") / "config.json").write_text(json.dumps(settings_ | {"model_type": "gpt2"}))
     with pytest.raises(LabError, match="type 'gpt2' are not read"):
         io.read(tmp_path / "kind")
+    (broken("heads") / "config.json").write_text(json.dumps(settings_ | {"num_attention_heads": 0, "head_dim": None}))
+    (broken("theta") / "config.json").write_text(json.dumps(settings_ | {"rope_parameters": {"rope_theta": "large"}}))
+    for name in ("heads", "theta"):
+        with pytest.raises(LabError, match="does not describe"):
+            io.read(tmp_path / name)
+    biased = broken("biased") / "model.safetensors"
+    save_file({**load_file(biased), "model.layers.0.self_attn.q_proj.bias": torch.ones(1)}, biased)
+    with pytest.raises(LabError, match=r"holds model\.layers\.0\.self_attn\.q_proj\.bias"):
+        io.read(biased.parent)
     pickled = broken("pickled")
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
     with pytest.raises(LabError, match="pickled weights are never opened"):
@@ -265,3 +276,13 @@ def test_unknown_names_get_a_sentence():
         load("smollm3")
     with pytest.raises(LabError, match="No model is named"):
         load("  ")
+
+
+def test_two_names_of_one_checkpoint_share_it_and_keep_their_names(tmp_path):
+    directory = save(decoder(), None, tmp_path / "one")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(paths.MODELS / "pocket" / name, directory)
+    other = f"{directory}/../one"
+    first, second = load(str(directory)), load(other)
+    assert first.model is second.model and (first.name, second.name) == (str(directory), other)
+    assert load(str(directory)) is first

@@ -77,6 +77,8 @@ class ModelConfig:
             )
         except KeyError as missing:
             raise LabError(f"config.json lacks {missing}; it does not describe a llama or qwen3 model.") from None
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            raise LabError(f"config.json does not describe a llama or qwen3 model ({error}).") from None
 
     def to_hf(self, dtype: torch.dtype, **extra: Any) -> dict[str, Any]:
         """A `config.json` that transformers reads back as the same model."""

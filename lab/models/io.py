@@ -76,6 +76,10 @@ def read(directory: Path, dtype: torch.dtype | None = None, device: str | torch.
             raise LabError(
                 f"{name} in {directory} is {list(weights[name].shape)} and config.json says {list(shape)}; they do not belong together."
             )
+    # older llama checkpoints store the rotary frequencies, which follow from config.json
+    more = [name for name in weights if name not in wanted and not name.endswith("rotary_emb.inv_freq")]
+    if more:
+        raise LabError(f"The checkpoint in {directory} holds {more[0]}, which this decoder has no place for; it would compute something else.")
     model.load_state_dict({name: weights[name] for name in wanted}, assign=True)
     if cfg.tied:
         model.lm_head.weight = model.model.embed_tokens.weight  # type: ignore[assignment,union-attr]

@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -123,7 +123,8 @@ def load(
         with _guard:
             if key in _models:
                 _models.move_to_end(key)
-                return _models[key]
+                kept = _models[key]  # two names may mean one directory (run:x and run:x@100): answer to the one asked
+                return kept if kept.name == name else replace(kept, name=name)
         lm = LM(name, io.read(path, dtype, where), Tokenizer(path), path, _source(path))
         with _guard:
             _models[key] = lm
