@@ -150,3 +150,17 @@ def test_specs_survive_json(size):
     spec = TrainSpec.sized(size)
     assert TrainSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
     assert spec.flops(4096) > 3 * 2 * spec.config(4096).matmul_params() * spec.tokens()
+
+
+def test_a_step_that_broke_the_weights_is_never_saved(tmp_path, monkeypatch):
+    def broken(spec, device):
+        def loss(model, rows):
+            weight = model.lm_head.weight  # the slope of a root at nought is not a number, the root itself is
+            return loop.next_token_loss(model, rows) + (weight - weight.detach()).square().sum().sqrt()
+
+        return loss
+
+    monkeypatch.setattr(loop, "compiled", broken)
+    with pytest.raises(LabError, match="gradient norm became nan at step 1:"):
+        run(tmp_path, SMALL.changed(log_every=7, save_every=1, eval_every=100))
+    assert not list((tmp_path / "checkpoints").glob("step-*"))

@@ -123,19 +123,21 @@ def work(given: dict[str, Any], ctx: "Context") -> None:
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         done, seen, timed = done + 1, seen + per_step, timed + 1
-        if done % spec.log_every == 0 or done == spec.steps:
+        last = done == spec.steps
+        saving = last or done % spec.save_every == 0
+        if last or saving or done % spec.log_every == 0:  # what is saved has been looked at
             value = loss.item()  # waits for the device
             now = time.perf_counter()
             rate_now = timed / (now - started)
             ctx.log(done, loss=value, grad_norm=norm.item(), lr=rate, tokens=seen,
                     tokens_per_s=rate_now * per_step, mfu=rate_now * flops / peak)  # fmt: skip
-            if not math.isfinite(value):
-                raise LabError(f"The loss became {value} at step {done}: lower the learning rate or clip harder.")
+            for what, number in (("loss", value), ("gradient norm", norm.item())):
+                if not math.isfinite(number):  # the weights are lost with it
+                    raise LabError(f"The {what} became {number} at step {done}: lower the learning rate or clip harder.")
             started, timed = now, 0
-        last = done == spec.steps
         if last or done % spec.eval_every == 0:
             evaluate(done)
-        if last or done % spec.save_every == 0:
+        if saving:
             save(done)
-        if last or done % spec.eval_every == 0 or done % spec.save_every == 0:
+        if saving or done % spec.eval_every == 0:
             started, timed = time.perf_counter(), 0  # evaluations do not count as training time
