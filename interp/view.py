@@ -118,6 +118,8 @@ class Board:
         return f"Patched: layer {row}, position {column} (“{self.pair.corrupted_pieces[column].strip()}”)"
 
     def text(self, site: str, changed: float, share: float, cells: int = 1) -> str:
+        if changed == 0:  # a sweep does not run such a cell
+            return "the same in both runs, bit for bit: patching changes nothing"
         noun = "head" if axis_of(site) == "head" else "stream" if "resid" in site else "output"
         what = f"fired once, changed the {noun} by" if cells == 1 else f"each fired once, changed the {noun} by up to"
         return f"{what} {changed:.0%} of its norm; {share:.0%} of the {self.scale.metric.title} returns"

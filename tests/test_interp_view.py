@@ -46,6 +46,12 @@ def test_the_first_map_is_the_estimate_and_then_the_sweep(board, lm):
     assert f"{run.share:.0%}" in one["text"] and len(board.panel.cells) == 15
 
 
+def test_a_cell_that_is_the_same_in_both_runs_is_not_said_to_have_fired(board):
+    board.sweep("resid_pre")
+    assert "bit for bit" in board.panel.cells["resid_pre:1,0"]["text"]  # before the first difference
+    assert "fired once" in board.panel.cells["resid_pre:1,1"]["text"]
+
+
 @pytest.mark.parametrize("site", SITES)
 def test_every_site_patches_and_sweeps(board, lm, site):
     board.sweep(site)
