@@ -470,9 +470,10 @@ def test_a_record_becomes_a_roofline():
         "ceiling": {"name": "X", "flops_per_s": 1e12, "bytes_per_s": 1e11},
         "dtype": "bfloat16",
     }
-    shown = recorded({"detail": detail, "date": "2026-01-02T03:04:05"})
+    id = "infer.gpu.decode.bandwidth_fraction.smollm2_1.7b"
+    shown = recorded({"id": id, "detail": detail, "date": "2026-01-02T03:04:05"})
     assert [p["group"] for p in shown.points] == ["decode", "prefill"]
-    assert shown.ceilings[0]["name"] == "X, bfloat16" and "2026-01-02" in shown.title
+    assert shown.ceilings[0]["name"] == "X, bfloat16" and shown.title == "smollm2_1.7b, recorded on X, 2026-01-02"
 
 
 @pytest.mark.smollm2

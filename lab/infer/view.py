@@ -259,7 +259,8 @@ def recorded(row: Mapping[str, Any]) -> Roofline:
         for name, p in sorted(detail["points"].items(), key=lambda item: item[1]["new"] == 1)  # prefill first
     ]
     roof = {**ceiling, "name": f"{ceiling['name']}, {detail['dtype']}"}
-    return Roofline([roof], points, title=f"Recorded on {ceiling['name']}, {row['date'][:10]}")
+    case = row["id"].rpartition("fraction.")[2]
+    return Roofline([roof], points, title=f"{case}, recorded on {ceiling['name']}, {row['date'][:10]}")
 
 
 def cache_rows(
