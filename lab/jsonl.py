@@ -87,12 +87,9 @@ class Tail:
         except FileNotFoundError:
             return []
         whole = data[: data.rfind(b"\n") + 1]
-        rows = []
-        for line in whole.splitlines():
-            self._line += 1
-            if line.strip():
-                rows.append(_load(line, self.path, self._line))
-        self._offset += len(whole)
+        lines = whole.splitlines()
+        rows = [_load(line, self.path, n) for n, line in enumerate(lines, self._line + 1) if line.strip()]
+        self._offset, self._line = self._offset + len(whole), self._line + len(lines)
         return rows
 
 

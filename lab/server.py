@@ -213,7 +213,11 @@ def _serve_as_child() -> None:
         preload()
         while True:
             time.sleep(2)
-            if (models := front.models()) != last:
+            try:
+                models = front.models()
+            except OSError:  # a run deleted while its files were read; the next look finds it gone
+                continue
+            if models != last:
                 last = models
                 pipe.write(json.dumps({"models": models}) + "\n")
 

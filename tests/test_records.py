@@ -115,6 +115,10 @@ def test_a_row_edited_by_hand_is_named(tmp_path):
     path.write_bytes(b'{"a": 1}\noops\n{"a": 2}\n')
     with pytest.raises(LabError, match=r"Line 2 of .*m\.jsonl is not a JSON object"):
         jsonl.read(path)
+    tail = jsonl.Tail(path)
+    for _ in range(2):  # asked again, the same line is named
+        with pytest.raises(LabError, match="Line 2"):
+            tail.rows()
 
 
 def test_bench_says_how_to_make_the_record_again(monkeypatch):
