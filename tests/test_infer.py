@@ -472,7 +472,7 @@ def test_a_record_becomes_a_roofline():
     }
     id = "infer.gpu.decode.bandwidth_fraction.smollm2_1.7b"
     shown = recorded({"id": id, "detail": detail, "date": "2026-01-02T03:04:05"})
-    assert [p["group"] for p in shown.points] == ["decode", "prefill"]
+    assert [p["group"] for p in shown.points] == ["prefill", "decode"]
     assert shown.ceilings[0]["name"] == "X, bfloat16" and shown.title == "smollm2_1.7b, recorded on X, 2026-01-02"
 
 
