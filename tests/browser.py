@@ -93,24 +93,17 @@ def process(command: list[str], url: str, **env: str) -> Iterator[subprocess.Pop
             child.wait()
 
 
+def _marimo_run(path: Path | str, port: int) -> list[str]:
+    options = ["--headless", "--no-token", "--port", str(port)]
+    return [sys.executable, "-m", "marimo", "-q", "run", str(path), *options]
+
+
 @contextlib.contextmanager
 def notebook(path: Path | str, **env: str) -> Iterator[str]:
     """`marimo run path` alone; yields its address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}/"
-    command = [
-        sys.executable,
-        "-m",
-        "marimo",
-        "-q",
-        "run",
-        str(path),
-        "--headless",
-        "--no-token",
-        "--port",
-        str(port),
-    ]
-    with process(command, url, **env):
+    with process(_marimo_run(path, port), url, **env):
         yield url
 
 
@@ -119,19 +112,7 @@ def front_page(**env: str) -> Iterator[tuple[str, subprocess.Popen]]:
     """`marimo run app.py`; yields its address and its process."""
     port = free_port()
     url = f"http://127.0.0.1:{port}/"
-    command = [
-        sys.executable,
-        "-m",
-        "marimo",
-        "-q",
-        "run",
-        "app.py",
-        "--headless",
-        "--no-token",
-        "--port",
-        str(port),
-    ]
-    with process(command, url, **env) as child:
+    with process(_marimo_run("app.py", port), url, **env) as child:
         yield url, child
 
 
