@@ -3,6 +3,7 @@
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from lab import models
+from lab import models, paths
 from lab.errors import LabError
+from lab.models import Tokenizer
 from lab.runs.context import Context
 from lab.train import loop
 from lab.train.optim import learning_rate
@@ -164,3 +166,11 @@ def test_a_step_that_broke_the_weights_is_never_saved(tmp_path, monkeypatch):
     with pytest.raises(LabError, match="gradient norm became nan at step 1:"):
         run(tmp_path, SMALL.changed(log_every=7, save_every=1, eval_every=100))
     assert not list((tmp_path / "checkpoints").glob("step-*"))
+
+
+def test_a_start_that_reads_other_tokens_is_refused(monkeypatch):
+    own, other = (Tokenizer(paths.MODELS / "pocket") for _ in range(2))
+    other.inner.add_tokens(["another word"])
+    monkeypatch.setattr(loop, "load", lambda *_, **__: SimpleNamespace(tokenizer=other))
+    with pytest.raises(LabError, match="pocket reads other tokens"):
+        loop.build(SMALL.changed(start="pocket"), own, torch.device("cpu"))

@@ -32,6 +32,8 @@ def build(spec: TrainSpec, tokenizer: Tokenizer, device: torch.device) -> Decode
     if spec.start is None:
         return Decoder(spec.config(tokenizer.vocab_size)).to(device).init_weights(spec.seed)
     source = load(spec.start, dtype=torch.float32, device=device)
+    if source.tokenizer.inner.get_vocab() != tokenizer.inner.get_vocab():
+        raise LabError(f"{spec.start} reads other tokens than the training sets are made of: start from pocket or a run.")
     model = Decoder(source.config).to(device)
     model.load_state_dict(source.model.state_dict())
     return model
