@@ -61,9 +61,11 @@ class Lab:
     """The ASGI application: the front page at `/`, notebooks at `/nb/<station>/<topic>`.
 
     A notebook is mounted when it is first asked for, so a file added later is served without a restart.
-    (marimo's own dynamic directory redirects `?access_token=` to the root and loses the notebook.)"""
+    (marimo's own dynamic directory redirects `?access_token=` to the root and loses the notebook.)
+    A `local` lab answers only under addresses of this machine, whatever the port is bound to."""
 
-    def __init__(self, token: str | None) -> None:
+    def __init__(self, token: str | None, local: bool) -> None:
+        self.local = local
         # Every notebook takes marimo's own files from the front page's folder: a browser fetches them once.
         self.builder = functools.partial(
             marimo.create_asgi_app,
@@ -76,9 +78,12 @@ class Lab:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         app = self.front
-        if scope["type"] in ("http", "websocket") and scope["path"].startswith("/nb/"):
-            app = self.notebook(scope["path"].split("/")[2:]) or app
-        await app(scope, receive, send)
+        if scope["type"] in ("http", "websocket"):
+            if self.local and not loopback(asked_host(scope)):
+                return await refuse(scope, receive, send)
+            if scope["path"].startswith("/nb/"):
+                app = self.notebook(scope["path"].split("/")[2:]) or app
+        return await app(scope, receive, send)
 
     def notebook(self, parts: list[str]) -> App | None:
         """The application of the notebook whose path these parts begin with."""
@@ -93,11 +98,11 @@ class Lab:
         return None
 
 
-def create(token: str | None = None) -> Lab:
-    """The whole lab on one port; without a token anybody who reaches the port may use it."""
+def create(token: str | None = None, local: bool = False) -> Lab:
+    """The whole lab on one port; `local`, or without a token, it answers only under addresses of this machine."""
     global here
     here = {"port": 0, "token": token or ""}
-    return Lab(token)
+    return Lab(token, local or token is None)
 
 
 def warm() -> None:
@@ -136,6 +141,23 @@ def loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def asked_host(scope: Any) -> str:
+    """The name in the address that was asked for, without its port. A page elsewhere may have pointed a name of its
+    own at this machine (DNS rebinding): its browser says that name here."""
+    told = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+    return re.sub(r":\d+$", "", told).strip("[]")
+
+
+async def refuse(scope: Any, receive: Any, send: Any) -> None:
+    """Say why nothing is served under this address."""
+    if scope["type"] == "websocket":
+        await receive()
+        return await send({"type": "websocket.close", "code": 1008})
+    why = "This lab is served to this machine alone: open it at localhost, or start `python -m lab serve` with a token."
+    await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
+    return await send({"type": "http.response.body", "body": why.encode()})
 
 
 # ---- the child of the front page
@@ -204,7 +226,7 @@ def _serve_as_child() -> None:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)
-    app = create(token)
+    app = create(token, local=True)
 
     def report() -> None:
         pipe.write(json.dumps({"port": listener.getsockname()[1]}) + "\n")

@@ -1,0 +1,50 @@
+"""Who is answered by a lab that serves its own machine: one without a token, and the child of the front page."""
+
+import asyncio
+
+import pytest
+
+from lab import server
+
+
+def answers(kind: str, host: str, local: bool = True) -> list[dict]:
+    """What the lab says to one request; its front page is a stand-in that says 200."""
+    lab = server.Lab.__new__(server.Lab)
+    lab.local, lab.notebooks = local, {}
+    said: list[dict] = []
+
+    async def front(scope, receive, send):
+        await send({"status": 200})
+
+    async def receive():
+        return {"type": f"{kind}.connect"}
+
+    async def send(message):
+        said.append(message)
+
+    lab.front = front
+    asyncio.run(lab({"type": kind, "path": "/", "headers": [(b"host", host.encode())]}, receive, send))
+    return said
+
+
+@pytest.mark.parametrize("host", ["localhost:2718", "127.0.0.1", "127.0.0.1:80", "[::1]:2718", "localhost"])
+def test_this_machine_is_answered(host):
+    assert answers("http", host) == answers("websocket", host) == [{"status": 200}]
+
+
+@pytest.mark.parametrize("host", ["evil.example:2718", "192.168.1.7:2718", "localhost.evil.example", "", "0.0.0.0"])
+def test_nobody_else_is_answered_by_a_local_lab(host):
+    start, body = answers("http", host)
+    assert start["status"] == 403 and b"token" in body["body"]
+    assert answers("websocket", host) == [{"type": "websocket.close", "code": 1008}]
+
+
+def test_with_a_token_marimo_asks_for_it_whatever_the_address():
+    assert answers("http", "lab.example", local=False) == [{"status": 200}]
+
+
+@pytest.mark.parametrize(("given", "local"), [((None,), True), (("a long token",), False), (("a long token", True), True)])
+def test_without_a_token_a_lab_is_local(monkeypatch, given, local):
+    monkeypatch.setattr(server, "Lab", lambda token, local: (token, local))
+    monkeypatch.setattr(server, "here", None)
+    assert server.create(*given) == (given[0], local)
