@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from lab import models, paths
+from lab import jsonl, models, paths, records
 from lab.errors import LabError
 from lab.models import Tokenizer
 from lab.runs.context import Context
-from lab.train import loop
+from lab.train import loop, pocket
 from lab.train.optim import learning_rate
 from lab.train.spec import SIZES, TrainSpec
 
@@ -174,3 +174,13 @@ def test_a_start_that_reads_other_tokens_is_refused(monkeypatch):
     monkeypatch.setattr(loop, "load", lambda *_, **__: SimpleNamespace(tokenizer=other))
     with pytest.raises(LabError, match="pocket reads other tokens"):
         loop.build(SMALL.changed(start="pocket"), own, torch.device("cpu"))
+
+
+def test_the_recorded_speeds_of_the_bundled_models_come_from_their_curves(tmp_path, monkeypatch):
+    stored = {id: records.read(id)["value"] for s in pocket.STAGES for id in (f"train.{k}.{s.replace('-', '_')}" for k in ("mfu", "tokens_per_s"))}
+    monkeypatch.setattr(paths, "RECORDS", tmp_path)
+    monkeypatch.setattr(pocket.hardware, "ceiling", lambda device: pocket.hardware.Ceiling("x", {"float32": 1e12}, 1e9, "x"))
+    for stage in pocket.STAGES:
+        pocket.record(stage, jsonl.read(pocket.SPECS / f"{stage}.metrics.jsonl"))
+    assert {id: records.read(id)["value"] for id in stored} == stored
+    assert "val_prose" in records.read("train.mfu.pocket")["detail"]["final"]

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import torch
 
-from lab import paths, records
+from lab import jsonl, paths, records
 from lab.data import corpora, presets
 from lab.errors import LabError
 from lab.models import Tokenizer, io
+from lab.profiling import hardware
 from lab.runs import checkpoints
 from lab.runs.context import Context
 from lab.train import loop
@@ -94,6 +95,21 @@ def install(stage: str, of: TrainSpec, run: Path) -> None:
     io.write(model, Tokenizer(paths.MODELS / "pocket"), paths.MODELS / STAGES[stage][0], torch.bfloat16)
     (SPECS / f"{stage}.json").write_text(json.dumps(of.to_dict(), indent=1) + "\n")
     shutil.copyfile(run / "metrics.jsonl", SPECS / f"{stage}.metrics.jsonl")
+    record(stage, jsonl.read(run / "metrics.jsonl"))
+
+
+def record(stage: str, rows: list[jsonl.Row]) -> None:
+    """How fast a stage trained, the median of its curve, and the held-out losses it ended with."""
+    final = {key: value for row in rows for key, value in row.items() if key.startswith("val_")}
+    detail = {"tokens": max(row.get("tokens", 0) for row in rows), "final": final}
+    peak = hardware.ceiling("cuda" if torch.cuda.is_available() else "cpu")
+    of_peak = f"share of {peak.flops_per_s('bfloat16') / 1e12:.4g} TFLOP/s bf16"
+    for key, unit in (("mfu", of_peak), ("tokens_per_s", "tokens/s")):
+        values = sorted(row[key] for row in rows if key in row)
+        records.write(
+            f"train.{key}.{stage.replace('-', '_')}", values[len(values) // 2], unit, better="higher", detail=detail,
+            command="python -m lab pocket train", note=f"median of data/specs/{stage}.metrics.jsonl",
+        )  # fmt: skip
 
 
 def make(minutes: float) -> None:
