@@ -64,8 +64,8 @@ def perplexity() -> None:
         for domain in corpora.DOMAINS:
             stream = presets.stream("pocket", domain, True, lm.tokenizer.inner, lm.tokenizer.eos, 0, 0)
             nats = probes.loss(lm.model, stream, windows=WINDOWS)
-            size = sum(len(lm.tokenizer.token_bytes(int(t))) for t in stream.tokens[:200_000])
-            each = size / min(len(stream), 200_000)
+            part = stream.tokens[:200_000]  # the mark between documents is predicted too, and is no byte of text
+            each = sum(len(lm.tokenizer.token_bytes(int(t))) for t in part if t != stream.mark) / len(part)
             cases[domain] = math.exp(nats)
             details[domain] = {"bits_per_byte": nats / math.log(2) / each, "bytes_per_token": each, "windows": WINDOWS}
         records.write_cases(f"{id}.perplexity", cases, "per token", details=details)
