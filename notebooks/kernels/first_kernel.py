@@ -48,8 +48,9 @@ def _(ThreadPoolExecutor, compile_source, interpret_source, paths, random):
     _pool, _asked = ThreadPoolExecutor(2), {}
 
     def soon(work, *args):
-        """The same question asked twice is answered once."""
-        if (work, args) not in _asked:
+        """The same question asked twice is answered once, unless it failed: a busy machine runs out of time."""
+        known = _asked.get((work, args))
+        if known is None or (known.done() and known.exception() is not None):
             _asked[work, args] = _pool.submit(work, *args)
         return _asked[work, args]
 
