@@ -201,6 +201,23 @@ def test_ceilings_are_measured_once_and_sane(tmp_path, monkeypatch):
     assert first.flops_per_s("float64") == first.flops["float32"]
 
 
+@pytest.mark.parametrize(
+    ("name", "bandwidth"),
+    [
+        ("NVIDIA H200; AMD EPYC, 16 cores", 4.8),
+        ("NVIDIA A100-SXM4-80GB", 2.039),
+        ("NVIDIA A100-SXM4-40GB", 1.555),
+        ("NVIDIA H100 80GB HBM3", 3.35),
+        ("NVIDIA H100 NVL", 3.9),
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA GB200", None),
+    ],
+)
+def test_a_card_has_its_own_data_sheet_or_none(name, bandwidth):
+    sheet = hardware.data_sheet(name)
+    assert (sheet and sheet.bandwidth / 1e12) == (bandwidth and pytest.approx(bandwidth))
+
+
 def test_tabs_that_ask_at_once_measure_once_and_a_damaged_cache_is_measured_again(tmp_path, monkeypatch):
     monkeypatch.setenv("LAB_CACHE", str(tmp_path))
     (tmp_path / "ceilings.json").write_text("{")

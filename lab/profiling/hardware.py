@@ -7,6 +7,7 @@ looked up in its maker's data sheet, and measured by `python -m lab bench --gpu 
 import functools
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -43,12 +44,16 @@ def _card(half: float, single: float, bandwidth: float, source: str) -> tuple[di
 
 
 # Data-sheet peaks: dense bf16 on the matrix units (TFLOP/s), float32 on the vector units (TFLOP/s), TB/s.
-# Matched by the first name found in what the driver calls the card, so longer names come first.
+# Matched by the first name that is a word of what the driver calls the card, so longer names come first; a GH200
+# or GB200 is another card than an H200 or B200, and is measured.
 GPUS = {
     "B200": _card(2250, 75, 8.0, "NVIDIA DGX B200 data sheet"),
     "H200": _card(989.5, 67, 4.8, "NVIDIA H200 data sheet"),
     "H100 PCIe": _card(756, 51, 2.0, "NVIDIA H100 data sheet"),
+    "H100 NVL": _card(835.5, 60, 3.9, "NVIDIA H100 data sheet"),
     "H100": _card(989.5, 67, 3.35, "NVIDIA H100 data sheet"),
+    "A100-SXM4-40GB": _card(312, 19.5, 1.555, "NVIDIA A100 40 GB data sheet"),
+    "A100-PCIE-40GB": _card(312, 19.5, 1.555, "NVIDIA A100 40 GB data sheet"),
     "A100": _card(312, 19.5, 2.039, "NVIDIA A100 80 GB data sheet"),
     "L40S": _card(362, 91.6, 0.864, "NVIDIA L40S data sheet"),
     "RTX 5090": _card(209.5, 104.8, 1.792, "NVIDIA RTX Blackwell architecture paper"),
@@ -84,7 +89,7 @@ def machine() -> Machine:
 def data_sheet(name: str) -> Ceiling | None:
     """Ceilings of a card by what its driver calls it, or None for one not in the table."""
     for known, (flops, bandwidth, source) in GPUS.items():
-        if known in name:
+        if re.search(rf"\b{known}\b", name):
             return Ceiling(name, flops, bandwidth, source)
     return None
 
