@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from lab import jsonl
+from lab import jsonl, runs
 from lab.page.watch import View, _safely, action
 from lab.runs import Run
 from widgets.curves import Curves
@@ -74,8 +74,13 @@ def test_a_damaged_file_is_the_monitors_sentence(run):
 
 
 def test_a_button_that_cannot_says_so(run):
-    shown = RunMonitor(FIGURES, act=action(run))
-    shown._asked({"do": "resume"}, action(run))
+    shown = RunMonitor(FIGURES, act=action(lambda: run))
+    shown._asked({"do": "resume"}, action(lambda: run))
     assert "nothing to resume" in shown.message
-    shown._asked({"do": "format the disk"}, action(run))
+    shown._asked({"do": "format the disk"}, action(lambda: run))
     assert "nothing to resume" in shown.message  # anything else is ignored
+
+
+def test_a_button_for_a_run_that_is_gone_says_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAB_RUNS", str(tmp_path))
+    assert "There is no run" in action(lambda: runs.get("train-1"))("resume")

@@ -12,6 +12,7 @@ from lab.evals.harness import evaluate
 from lab.evals.stats import compare, wilson
 from lab.evals.task import Result, Sample, Step, Task, by_sample
 from lab.evals.work import RESULTS
+from lab.page.watch import action
 from lab.runs import LIVE, Run, listed
 from widgets.eval_reader import EvalReader
 from widgets.intervals import Intervals
@@ -52,7 +53,7 @@ class Board:
         )
         self.monitor = RunMonitor(
             [{"key": name, "label": f"{name} right", "unit": "%"} for name in self.names],
-            act=self._act,
+            act=action(self._running),
             label="",
             state="",
         )
@@ -101,13 +102,10 @@ class Board:
                 return
             time.sleep(POLL_S if state in LIVE else 3 * POLL_S)  # what ended may be resumed
 
-    def _act(self, what: str) -> str | None:
-        try:
-            if self.run is not None:
-                self.run.cancel() if what == "cancel" else self.run.resume()
-        except LabError as error:
-            return str(error)
-        return None
+    def _running(self) -> Run:
+        if self.run is None:
+            raise LabError("No run is shown: press the button to evaluate.")
+        return self.run
 
     def _columns(self, kind: str = "bar") -> list[dict[str, Any]]:
         digits = {"digits": 0}

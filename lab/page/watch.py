@@ -140,11 +140,13 @@ def _safely(update: Callable[[], bool], monitor: RunMonitor | None) -> bool:
         return False
 
 
-def action(run: Run) -> Callable[[str], str | None]:
-    """What the monitor's buttons do: "cancel" or "resume" this run; returns a sentence when it cannot."""
+def action(find: Callable[[], Run]) -> Callable[[str], str | None]:
+    """What the monitor's buttons do: "cancel" or "resume" the run that `find` gives, which may be gone by then;
+    returns a sentence when it cannot."""
 
     def act(what: str) -> str | None:
         try:
+            run = find()
             run.cancel() if what == "cancel" else run.resume()
         except LabError as error:
             return str(error)

@@ -131,7 +131,7 @@ def _(mo, page, runs, view):
     # Cells that only draw on these take the bare widgets: one that names `monitor` or `scrub` runs again whenever
     # the page tells something.
     monitor_widget = RunMonitor(
-        view.FIGURES, act=(lambda what: action(runs.get(monitor_widget.run))(what)) if page.live(mo) else None
+        view.FIGURES, act=action(lambda: runs.get(monitor_widget.run)) if page.live(mo) else None
     )
     scrub_widget = Scrubber(title="checkpoint at step")
     monitor, scrub = mo.ui.anywidget(monitor_widget), mo.ui.anywidget(scrub_widget)
