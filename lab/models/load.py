@@ -145,7 +145,7 @@ def available() -> list[ModelInfo]:
     found = []
     where = fetch.directory(SMOLLM2)
     ready = fetch.complete(where)
-    found.append(ModelInfo(SMOLLM2, "SmolLM2-135M", 134_515_008, 30, 576, "fetched once, 93 MB", ready))
+    found.append(ModelInfo(SMOLLM2, "SmolLM2-135M", 134_515_008, 30, 576, "fetched once", ready))
     for name, title in BUNDLED.items():
         if (paths.MODELS / name / "config.json").exists():
             found.append(_info(name, title, paths.MODELS / name, "bundled"))

@@ -206,7 +206,7 @@ def _(mo):
     mo.md("""
     **Roofline** is the least time that the counted bytes and operations allow on this machine, **measured** what the
     step took. Bytes count each weight once, each cached key and value once, each tensor between two operations once in
-    and once out; weights that fit a processor's own cache (pocket's 22 MB) can beat the ceiling of memory. What is
+    and once out; weights that fit a processor's own cache (pocket's do) can beat the ceiling of memory. What is
     missing to the roofline is Python starting hundreds of operations a step, and products too thin for all cores.
     """)
     return
@@ -293,7 +293,7 @@ def _(ceiling, hardware, kv_batch, kv_context, kv_dtype, kv_heads, kv_machine, l
 def _(mo):
     mo.md("""
     ## What to try next
-    - Take SmolLM2 instead of pocket: its 269 MB no longer fit any cache of the processor, and decoding falls onto the slope.
+    - Take SmolLM2 instead of pocket: its weights no longer fit any cache of the processor, and decoding falls onto the slope.
     - Set 256 rows of 131,072 tokens: the cache, not the weights, is what a step reads. Then go from many key-value heads to one.
     - Shade the tokens by time and make the prompt long: does a decode step get slower as the cache fills?
     """)
