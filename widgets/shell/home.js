@@ -20,14 +20,19 @@ const runState = (run) => {
   return `${run.state === "lost" ? "process killed, can be resumed" : run.state} ${ago(run.when)}`;
 };
 
+const PLACES = { train: "train/first_run", eval: "evals/facts", profile: "kernels/first_kernel", bench: "kernels/first_kernel" };
+
 const runsCard = (data, go) => {
   const runs = data.runs ?? [];
   const trainer = data.notebooks.find((n) => n.path === "train/first_run");
-  const rows = runs.map((run) => h("tr.ll-row", { tabindex: trainer && 0, title: run.error ?? run.id, "data-run": run.id,
-    onclick: () => trainer && go(trainer.path, { run: run.id }), onkeydown: (e) => e.key === "Enter" && trainer && go(trainer.path, { run: run.id }) },
-  h("td", {}, spark(run)),
-  h("td.ll-grow", {}, h("b", {}, run.name), h("div.ll-small", {}, runState(run))),
-  h("td.ll-n", {}, figure(run.value), h("div.ll-small", {}, run.metric ?? ""))));
+  const rows = runs.map((run) => {
+    const place = data.notebooks.find((n) => n.path === PLACES[run.kind]); // where runs of this kind are shown
+    const open = () => place && go(place.path, { run: run.id });
+    return h("tr.ll-row", { tabindex: place && 0, title: run.error ?? run.id, "data-run": run.id, onclick: open, onkeydown: (e) => e.key === "Enter" && open() },
+      h("td", {}, spark(run)),
+      h("td.ll-grow", {}, h("b", {}, run.name), h("div.ll-small", {}, runState(run))),
+      h("td.ll-n", {}, figure(run.value), h("div.ll-small", {}, run.metric ?? "")));
+  });
   return h("section.ll-card", {}, h("h2", {}, "Runs"),
     rows.length ? h("table", {}, h("tbody", {}, rows))
       : h("p.ll-empty", {}, "Nothing has run yet. ", trainer ? h("a", { href: `#/${trainer.path}` }, "Train a first model") : "The first training run will show its curve here."));
