@@ -1,23 +1,16 @@
 """Check a kernel's source under Triton's interpreter, against float64."""
 
 from dataclasses import dataclass
-from math import isfinite
 
 from .process import ask
 
 # relative error a correct kernel stays under: a few roundings of the storage type
 TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2}
-# and how many times torch's own error is allowed: the interpreter cuts bfloat16 off where a GPU rounds to nearest
-TIMES_TORCH = {"float32": 2, "float16": 2, "bfloat16": 4}
 
 
 @dataclass
 class Check:
-    """One input: relative errors ||got - float64|| / ||float64|| of the output and of the input's gradient.
-
-    The gradient of a nearly one-hot row is a small difference of large terms, so storage types lose more than a
-    few roundings there: a few times what torch's own operator loses on the same input is allowed as well.
-    """
+    """One input: relative errors ||got - float64|| / ||float64|| of the output and of the input's gradient."""
 
     name: str
     shape: tuple[int, ...]
@@ -25,14 +18,10 @@ class Check:
     forward: float
     backward: float
     seconds: float
-    forward_torch: float
-    backward_torch: float
 
     @property
     def ok(self) -> bool:
-        few, times = TOLERANCE[self.dtype], TIMES_TORCH[self.dtype]
-        pairs = ((self.forward, self.forward_torch), (self.backward, self.backward_torch))
-        return all(mine <= max(few, times * torch if isfinite(torch) else 0) for mine, torch in pairs)
+        return max(self.forward, self.backward) <= TOLERANCE[self.dtype]
 
 
 def cases(shape: tuple[int, int], dtype: str) -> list[dict]:

@@ -161,7 +161,7 @@ def _(TARGETS, built, direction, editor, mo, target):
 def _(KernelError, again, checked, cols, dtype, editor, mo, told):
     from math import isfinite
 
-    from kernels.tools.interpret import TIMES_TORCH, TOLERANCE
+    from kernels.tools.interpret import TOLERANCE
     from widgets.table import Table
 
     try:
@@ -175,7 +175,7 @@ def _(KernelError, again, checked, cols, dtype, editor, mo, told):
             mo.Html(
                 f"<h2>{'Right on every input' if not _bad else f'Wrong on {_bad} of {len(checks)} inputs'}</h2>"
                 f"<p class='lab-small'>Triton's interpreter on this CPU against float64, random numbers from seed {again.value}; "
-                f"{dtype.value} may be off by {TOLERANCE[dtype.value]:g} of the norm, or by {TIMES_TORCH[dtype.value]} times what torch is.</p>"
+                f"{dtype.value} may be off by {TOLERANCE[dtype.value]:g} of the norm.</p>"
             ),
             mo.ui.anywidget(
                 Table(
