@@ -143,7 +143,8 @@ def interpret(folder: Path, request: dict) -> dict:
     for case in request["cases"]:
         generator = torch.Generator().manual_seed(request["seed"] + len(rows))
         dtype = DTYPES[case["dtype"]]
-        x = (torch.randn(case["shape"], generator=generator) * 4).to(dtype)
+        # unit variance: in a nearly one-hot row the gradient is a small difference of large terms, lost in any rounding
+        x = torch.randn(case["shape"], generator=generator).to(dtype)
         dy = torch.randn(case["shape"], generator=generator).to(dtype)
         for index, value in case.get("plant", []):
             x[tuple(index)] = value
