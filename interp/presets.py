@@ -127,12 +127,15 @@ def _answers(model, prompts: Sequence[Sequence[int]]) -> list[int]:
 
 
 _found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_locks: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 _guard = threading.Lock()
 
 
 def presets(lm) -> list[Preset]:
     """Presets this model gets right, at most ENOUGH, asked once a model; empty for one that knows none of them."""
     with _guard:
+        lock = _locks.setdefault(lm.model, threading.Lock())
+    with lock:  # one tab asks, others on the same model wait; tabs on another model do not
         if lm.model not in _found:
             curated = fitting(lm, CURATED)
             right = [preset for preset, _ in known(lm, curated)]

@@ -261,7 +261,10 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--port", type=int, default=2718)
     parser.add_argument(
-        "--token", help="needed to open the lab; made and printed when --host is not loopback"
+        "--token",
+        default=os.environ.get("LAB_SERVER_TOKEN"),
+        help="needed to open the lab (LAB_SERVER_TOKEN keeps it out of the process list); made and printed when"
+        " --host is not loopback and none is given",
     )
     args = parser.parse_args(argv)
     local = loopback(args.host)

