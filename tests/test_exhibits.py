@@ -39,6 +39,8 @@ def test_status_follows_the_records(house):
 
     assert status() == ["not measured", "not measured", "missing"]
     records.write("interp.a", 1.0, "s", bar=2.0, command="x")
+    assert status() == ["partly", "partly", "missing"]
+    records.write("interp.b", 1.0, "s", bar=2.0, command="x")
     assert status() == ["works", "works", "missing"]
     records.write("interp.b", 3.0, "s", bar=2.0, command="x")
     assert status() == ["below its bar", "below its bar", "missing"]

@@ -11,6 +11,7 @@ def facts_task() -> None:
     """Both models on the facts task; their results are stored for the notebook to open with."""
     from lab.evals import facts, stored, wilson
 
+    shares, details = {}, {}
     for case, name in MODELS.items():
         results = stored.measure(name)
         halves = {
@@ -23,11 +24,13 @@ def facts_task() -> None:
             right = sum(r.grade.right for r in mine)
             interval = wilson(right, len(mine))
             detail[half] = {"right": right, "total": len(mine), "low": interval.low, "high": interval.high}
-        records.write(
-            f"evals.facts.{case}",
-            detail["all"]["right"] / detail["all"]["total"],
-            "share right",
-            better="higher",
-            detail=detail,
-            note="greedy completions that begin with the answer; bundled facts in phrasings they were never trained in",
-        )
+        shares[case] = detail["all"]["right"] / detail["all"]["total"]
+        details[case] = detail
+    records.write_cases(
+        "evals.facts",
+        shares,
+        "share right",
+        better="higher",
+        details=details,
+        note="greedy completions that begin with the answer; bundled facts in phrasings they were never trained in",
+    )

@@ -52,41 +52,50 @@ def ten_tokens(lm: LM):
 
 
 @bench("interp")
-def pocket() -> None:
-    """Every layer and position of the bundled model."""
-    lm = models.load("pocket")
-    pair = ten_tokens(lm)
-    seconds, runs = timed(lambda: whole(lm.model, pair), 7)
-    records.write(
-        "interp.sweep_s.pocket", seconds, "s", bar=0.3,
-        note=f"median of 7, {lm.model.dtype}, residual stream, 10 tokens",
-        detail={"runs": runs, "clean": pair.clean, "corrupted": pair.corrupted},
+def sweeps() -> None:
+    """Every layer and position of the bundled model and of SmolLM2, exactly."""
+    cases, details = {}, {}
+    for case, lm, pair in (("pocket", *_pocket()), ("smollm2", *_smollm2())):
+        cases[case], runs = timed(lambda: whole(lm.model, pair), 5)  # noqa: B023 - used within its turn
+        details[case] = {
+            "runs": runs, "dtype": str(lm.model.dtype), "weights": lm.source,
+            "clean": pair.clean, "corrupted": pair.corrupted,
+        }  # fmt: skip
+    records.write_cases(
+        "interp.sweep_s", cases, "s", bar={"pocket": 0.3, "smollm2": 4.0}, details=details,
+        note="median of 5, residual stream, every layer x 10 tokens",
     )  # fmt: skip
 
 
-@bench("interp")
-def smollm2() -> None:
-    """SmolLM2: the sweep, the estimate, and TransformerLens's own sweep of the same cells right after."""
-    from interp.attribution import agreement, attribute
+def _pocket():
+    lm = models.load("pocket")
+    return lm, ten_tokens(lm)
+
+
+def _smollm2():
     from interp.prompts import prepare
 
     lm = models.load("smollm2-135m", dtype=torch.bfloat16)
     pair = prepare(lm, *EIFFEL, "Tokyo", "Paris")
     assert len(pair.clean_ids) == len(pair.corrupted_ids) == TOKENS
-    seconds, runs = timed(lambda: whole(lm.model, pair), 3)
+    return lm, pair
+
+
+@bench("interp")
+def smollm2() -> None:
+    """SmolLM2: the estimate, and the sweep beside TransformerLens's own of the same cells."""
+    from interp.attribution import agreement, attribute
+
+    lm, pair = _smollm2()
+    seconds, _ = timed(lambda: whole(lm.model, pair), 3)
     ours = whole(lm.model, pair)
-    records.write(
-        "interp.sweep_s.smollm2", seconds, "s", bar=4.0,
-        note="median of 3, bf16, residual stream, 10 tokens, 300 cells",
-        detail={"runs": runs},
-    )  # fmt: skip
     estimate_s, runs = timed(lambda: attribute(lm.model, pair), 3)
     estimate = attribute(lm.model, pair)
     agreed = {site: agreement(estimate[site], whole(lm.model, pair, site).share) for site in estimate}
     records.write(
         "interp.attribution_s.smollm2", estimate_s, "s", bar=1.0,
         note="median of 3, bf16, every cell of ten sites",
-        detail={"runs": runs, "correlation_with_exact": agreed},
+        detail={"runs": runs, "correlation_with_exact": agreed, "weights": lm.source},
     )  # fmt: skip
     loop_s, batched_s, theirs = transformer_lens(lm, pair)
     seconds = max(seconds, timed(lambda: whole(lm.model, pair), 3)[0])  # before and after: the machine may have changed
