@@ -18,15 +18,20 @@ _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 Row = dict[str, Any]
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value with every number in it that is not finite replaced by its name."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
     return value
 
 
 def dump(row: Row) -> bytes:
     """One line of strict JSON; numbers that are not finite are written as their names."""
-    text = json.dumps({k: _finite(v) for k, v in row.items()}, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(finite(row), ensure_ascii=False, allow_nan=False)
     return text.encode() + b"\n"
 
 
@@ -35,7 +40,9 @@ def _load(line: bytes, path: Path, number: int) -> Row:
         row = json.loads(line)
         if not isinstance(row, dict):
             raise ValueError("not an object")
-    except ValueError as error:
+        if any(not isinstance(row.get(key, 0), int | float) for key in ("step", "time")):
+            raise ValueError("its step or time is not a number")
+    except (ValueError, RecursionError) as error:
         raise LabError(
             f"Line {number} of {path} is not a JSON object ({error}); mend or remove that line."
         ) from error

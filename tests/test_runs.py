@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import runs
+from lab import front, runs
 from lab.errors import LabError
-from lab.runs import checkpoints, kinds, process
+from lab.runs import checkpoints, cli, kinds, process
 
 
 @pytest.fixture(autouse=True)
@@ -303,6 +303,55 @@ def test_a_directory_edited_by_hand_is_a_sentence(file, text):
         bad.resume()
     bad.delete()
     assert [run.id for run in runs.listed()] == [good.id]
+
+
+DEEP = "[" * 100_000
+WRONG = [
+    ("spec.json", DEEP),
+    ("spec.json", '{"kind": [], "work": "x", "name": null, "created": 1, "spec": {}}'),
+    ("spec.json", '{"kind": "count", "work": "x", "name": {}, "created": 1, "spec": {}}'),
+    ("spec.json", '{"kind": "count", "work": "x", "name": "a", "created": 1e999, "spec": {}}'),
+    ("status.json", DEEP),
+    ("status.json", '{"state": "running", "error": null}'),
+    ("status.json", '{"state": "what", "error": null, "started": 1}'),
+    ("status.json", '{"state": "done", "error": ["x"], "started": 1}'),
+    ("status.json", '{"state": "starting", "error": null, "started": NaN}'),
+    ("status.json", '{"state": "done", "error": null, "started": 1, "ended": "x"}'),
+    ("metrics.jsonl", DEEP + "\n"),
+    ("metrics.jsonl", '{"step": [1], "loss": 1}\n'),
+    ("metrics.jsonl", '{"step": 1, "time": "noon"}\n'),
+]
+
+
+@pytest.mark.parametrize(("file", "text"), WRONG)
+def test_a_directory_that_is_json_and_no_run_breaks_no_list(file, text, capsys):
+    run = runs.start("count", {"steps": 1})
+    assert run.wait(20) == "done"
+    (run.path / file).write_text(text)
+    (shown,) = front.recent_runs()
+    assert shown["id"] == run.id and shown["error"]
+    assert [r.id for r in runs.listed()] == [run.id]
+    for argv in (["list"], ["list", "--json"], ["show", run.id], ["show", run.id, "--json"]):
+        cli.main(argv)
+    assert run.id in capsys.readouterr().out
+    run.delete()
+
+
+def test_a_diverged_run_is_still_json(capsys):
+    run = runs.start("broken", {})
+    assert run.wait(20) == "failed"
+    for argv in (["list", "--json"], ["show", run.id, "--json"], ["compare", run.id, run.id, "--json"]):
+        cli.main(argv)
+        strict = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+        assert "NaN" in json.dumps(strict)
+
+
+def test_deleting_what_another_tab_deleted_is_a_sentence():
+    run = runs.start("count", {"steps": 1})
+    run.wait(20)
+    run.delete()
+    with pytest.raises(LabError, match="deleted already"):
+        run.delete()
 
 
 def test_delete_is_refused_while_it_runs():

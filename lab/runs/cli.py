@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from lab import runs
+from lab import jsonl, runs
 from lab.errors import LabError
 from lab.records import figure
 from lab.runs.run import Run
@@ -77,9 +77,9 @@ def summary(run: Run) -> dict[str, Any]:
     try:
         row |= {"name": run.name, "kind": run.kind, "created": run.created}
         status, rows = run.status, run.metrics()
-        end = status.get("ended") or (rows[-1]["time"] if rows and not run.live else time.time())
-        row |= {"last": last(rows), "seconds": round(end - status["started"], 1)}
-        row["step"] = max((r["step"] for r in rows if "step" in r), default=None)
+        end = status.get("ended") or (rows[-1].get("time", 0) if rows and not run.live else time.time())
+        row |= {"last": last(rows), "seconds": round(max(0.0, end - status["started"]), 1)}
+        row["step"] = max((r["step"] for r in rows if isinstance(r.get("step"), int)), default=None)
     except LabError as error:
         row["error"] = row["error"] or str(error)
     return row
@@ -94,7 +94,7 @@ def last(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _print(value: Any) -> None:
-    print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+    print(json.dumps(jsonl.finite(value), indent=1, ensure_ascii=False, allow_nan=False, default=str))
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -183,7 +183,7 @@ def compare(chosen: list[Run]) -> dict[str, dict[str, list[Any]]]:
         "settings": {k: v for k, v in settings.items() if any(one != v[0] for one in v)},
         "last": {key: [found.get(key) for found in numbers] for key in names},
         "lowest": {
-            key: [min((row[key] for row in rows if key in row), default=None) for rows in tables]
+            key: [min((v for row in rows if isinstance(v := row.get(key), int | float)), default=None) for rows in tables]
             for key in losses
         },
     }

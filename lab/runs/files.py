@@ -41,7 +41,9 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text())
     except FileNotFoundError as error:
         raise LabError(f"{path.name} is missing from {path.parent}; restore it or delete the run.") from error
-    except ValueError as error:
+    except OSError as error:
+        raise LabError(f"{path} cannot be read ({error.strerror}); mend it or delete the run.") from error
+    except (ValueError, RecursionError) as error:
         raise LabError(f"{path} is not valid JSON ({error}); mend it or delete the run.") from error
     if not isinstance(value, dict):
         raise LabError(f"{path} does not hold a JSON object; mend it or delete the run.")

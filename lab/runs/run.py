@@ -1,5 +1,6 @@
 """A run seen from outside: from a notebook, the front page or a terminal."""
 
+import math
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from lab.runs.checkpoints import Checkpoint
 from lab.runs.context import CANCEL
 
 LIVE = ("starting", "running")
+STATES = (*LIVE, "done", "cancelled", "failed")  # what a run writes; "lost" is seen from outside
 _STARTING_S = 30.0  # a process that has not reported by then never will
 
 # Children of this process, so that the ended ones are reaped and do not stay as zombies.
@@ -57,8 +59,9 @@ class Run:
         row = files.read_json(self.path / "status.json")
         if not {"state", "error"} <= row.keys():
             raise LabError(f"{self.path / 'status.json'} lacks its state; mend it or delete the run.")
-        told = (row["state"], row.get("process", ""), row.get("started", 0), row.get("pid", 0))
-        if not all(map(isinstance, told, (str, str, int | float, int))):
+        told = (row.get("process", ""), row["error"], row.get("pid", 0), row.get("attempt", 0))
+        times = _is_time(row.get("started")) and (row.get("ended") is None or _is_time(row["ended"]))
+        if row["state"] not in STATES or not times or not all(map(isinstance, told, (str, str | None, int, int))):
             raise LabError(f"{self.path / 'status.json'} holds something else than a run writes; delete the run.")
         return row
 
@@ -154,15 +157,19 @@ class Run:
         if self.live:
             raise LabError(f"The run {self.id} is {self.state}: cancel it before deleting it.")
         aside = self.path.with_name(f".deleted-{self.id}")
-        self.path.rename(aside)  # gone from every list at once
+        try:
+            self.path.rename(aside)  # gone from every list at once
+        except FileNotFoundError:
+            raise LabError(f"There is no run {self.id!r} any more; it was deleted already.") from None
         for path in self.path.parent.glob(".deleted-*"):  # also what an interrupted deletion left
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)  # another tab may be at it; what stays, the next one removes
 
     def _told(self) -> dict[str, Any]:
         row = files.read_json(self.path / "spec.json")
         if missing := {"kind", "work", "name", "created", "spec"} - row.keys():
             raise LabError(f"{self.path / 'spec.json'} lacks {min(missing)!r}; mend it or delete the run.")
-        if not isinstance(row["spec"], dict) or not isinstance(row["created"], int | float):
+        told = (row["kind"], row["work"], row["name"], row["spec"])
+        if not all(map(isinstance, told, (str, str, str | None, dict))) or not _is_time(row["created"]):
             raise LabError(f"{self.path / 'spec.json'} holds something else than a run writes; delete the run.")
         return row
 
@@ -173,6 +180,11 @@ class Run:
         if "pid" in row:
             return process.alive(row["pid"], row.get("process", ""))
         return time.time() - row.get("started", 0) < _STARTING_S
+
+
+def _is_time(value: Any) -> bool:
+    """Whether this is a time in seconds since 1970 that a clock can show."""
+    return isinstance(value, int | float) and math.isfinite(value) and 0 <= value < 1e11
 
 
 def starting(attempt: int) -> dict[str, Any]:
