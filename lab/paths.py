@@ -20,3 +20,11 @@ def cache() -> Path:
 def runs() -> Path:
     """Run directories; `LAB_RUNS`, else `runs/` beside the code."""
     return Path(os.environ.get("LAB_RUNS", ROOT / "runs"))
+
+
+def there(path: Path) -> bool:
+    """Whether something is at this path; False, not an error, for a link to itself or a name no disk takes."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False

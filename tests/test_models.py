@@ -271,6 +271,74 @@ def test_damaged_checkpoints_get_a_sentence(tmp_path):
         Tokenizer(good)
 
 
+WRONG = ["x", -1, 1.5, [1], True, 10**9, 10**30, float("inf")]
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings")
+
+
+@pytest.mark.parametrize("key", [*SIZES, "head_dim", "num_key_value_heads"])
+def test_a_size_that_is_none_gets_a_sentence(key, tmp_path):
+    save(decoder(), None, tmp_path / "m")
+    good = json.loads((tmp_path / "m/config.json").read_text())
+    for value in WRONG:
+        (tmp_path / "m/config.json").write_text(json.dumps(good | {key: value}))
+        with pytest.raises(LabError):
+            io.read(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rope_parameters": "x"}, {"rope_parameters": [1]}, {"rms_norm_eps": "x"}, {"rms_norm_eps": None},
+        {"rms_norm_eps": -1}, {"rms_norm_eps": float("nan")}, {"rope_parameters": {"rope_theta": -1}},
+        {"rope_parameters": {"rope_theta": float("nan")}}, {"num_hidden_layers": 10**6},
+    ],
+)  # fmt: skip
+def test_a_setting_that_would_compute_nonsense_gets_a_sentence(change, tmp_path):
+    save(decoder(), None, tmp_path / "m")
+    file = tmp_path / "m/config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(LabError):
+        io.read(tmp_path / "m")
+
+
+DEEP = "[" * 100_000
+FILES = [
+    ("config.json", DEEP), ("config.json", None), ("model.safetensors", None), ("tokenizer_config.json", "[]"),
+    *(("model.safetensors.index.json", text) for text in (DEEP, b"\xff", '{"weight_map": {"a": 3}}',
+      '{"weight_map": {"a": null}}', '{"weight_map": {"a": "../../x"}}', '{"weight_map": {"a": "%s"}}' % ("x" * 5000))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "text"), FILES)
+def test_a_stranger_in_the_directory_gets_a_sentence(file, text, tmp_path):
+    directory = shutil.copytree(paths.MODELS / "pocket-draft", tmp_path / "m")
+    (directory / file).unlink(missing_ok=True)
+    if text is None:  # a link to itself
+        (directory / file).symlink_to(file)
+    else:
+        (directory / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(LabError):
+        load(str(directory))
+
+
+def test_odd_tokenizer_settings(tmp_path):
+    directory = shutil.copytree(paths.MODELS / "pocket-draft", tmp_path / "m")
+    for odd in ({"eos_token": [1]}, {"eos_token": {"content": 3}}):
+        (directory / "tokenizer_config.json").write_text(json.dumps(odd))
+        assert Tokenizer(directory).eos is None
+    for template in (5, "{{", "{% for i in range(10**9) %}{% endfor %}", "{{ 1 / 0 }}"):
+        (directory / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+        with pytest.raises(LabError, match="chat template"):
+            Tokenizer(directory).chat([{"role": "user", "content": "hello"}])
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "x/" * 3000, "~nobody-of-this-name", "run:" + "x" * 5000, "run:../../etc", "a\0b"])
+def test_names_no_disk_takes_get_a_short_sentence(name):
+    with pytest.raises(LabError) as said:
+        load(name)
+    assert len(str(said.value)) < 400
+
+
 def test_unknown_names_get_a_sentence():
     with pytest.raises(LabError, match="no model 'smollm3'; known are smollm2-135m, pocket"):
         load("smollm3")

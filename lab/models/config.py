@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from lab.errors import LabError
+
+LARGEST = 2**20  # of a dimension: the bytes of a weight, a product of three, still fit a 64-bit integer
+LONGEST = 2**24  # tokens
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,14 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for key in ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "d_mlp", "context"):
-            if not isinstance(value := getattr(self, key), int) or value < 1:
+            if type(value := getattr(self, key)) is not int or value < 1:
                 raise LabError(f"{key} is {value!r}; it must be a whole number of at least 1.")
+            if value > (LONGEST if key == "context" else LARGEST):
+                raise LabError(f"{key} is {value:.2g}; no model is that large, so config.json is not right.")
+        for key, lowest in (("rope_theta", 1.0), ("norm_eps", 0.0)):
+            value = getattr(self, key)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value < math.inf:
+                raise LabError(f"{key} is {value!r}; it must be a number of at least {lowest:g}.")
         if self.n_heads % self.n_kv_heads:
             raise LabError(
                 f"{self.n_heads} query heads cannot share {self.n_kv_heads} key-value heads evenly; choose a divisor."
@@ -51,6 +61,8 @@ class ModelConfig:
         if kind not in ("llama", "qwen3"):
             raise LabError(f"Models of type {kind!r} are not read here; llama and qwen3 are.")
         rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
+        if not isinstance(rope, dict):
+            raise LabError(f"The rotary settings in config.json are {rope!r}; they must be an object.")
         if (scaling := rope.get("rope_type", rope.get("type", "default"))) not in (None, "default"):
             raise LabError(f"Rotary scaling of type {scaling!r} is not supported; only plain RoPE is.")
         if hf.get("attention_bias") or hf.get("mlp_bias"):
@@ -77,7 +89,7 @@ class ModelConfig:
             )
         except KeyError as missing:
             raise LabError(f"config.json lacks {missing}; it does not describe a llama or qwen3 model.") from None
-        except (TypeError, ValueError, ZeroDivisionError) as error:
+        except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
             raise LabError(f"config.json does not describe a llama or qwen3 model ({error}).") from None
 
     def to_hf(self, dtype: torch.dtype, **extra: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from lab import paths
 from lab.errors import LabError
 
 from .config import ModelConfig
@@ -26,7 +27,7 @@ def read_config(directory: Path) -> ModelConfig:
         raise LabError(f"{directory} has no config.json; point at a Hugging Face model directory.")
     try:
         settings = json.loads(file.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (OSError, ValueError, RecursionError):
         raise LabError(f"{file} is not readable JSON; write the checkpoint again.") from None
     if not isinstance(settings, dict):
         raise LabError(f"{file} does not describe a model.")
@@ -38,14 +39,14 @@ def weight_files(directory: Path) -> list[Path]:
     index = directory / "model.safetensors.index.json"
     if index.exists():
         try:
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError):
+            names = sorted({Path(name).name for name in json.loads(index.read_text())["weight_map"].values()})
+        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
             raise LabError(f"{index} is not a readable shard index; fetch the checkpoint again.") from None
-        files = [directory / Path(name).name for name in names]
+        files = [directory / name for name in names]
     else:
         files = [directory / "model.safetensors"]
     for file in files:
-        if not file.exists():
+        if not paths.there(file):
             pickled = any(directory.glob("*.bin")) or any(directory.glob("*.pt"))
             why = " (pickled weights are never opened: they can run code)" if pickled else ""
             raise LabError(f"{directory} has no {file.name}{why}; save the model as safetensors.")
@@ -66,6 +67,8 @@ def read(directory: Path, dtype: torch.dtype | None = None, device: str | torch.
         weights = {name: w.to(dtype) for name, w in weights.items()}
     if cfg.tied:
         weights["lm_head.weight"] = weights.get("model.embed_tokens.weight", torch.empty(0))
+    if not any(name.startswith(f"model.layers.{cfg.n_layers - 1}.") for name in weights):  # before a million are made
+        raise LabError(f"The checkpoint in {directory} lacks model.layers.{cfg.n_layers - 1}; it is incomplete or of another architecture.")
     with torch.device("meta"):
         model = Decoder(cfg)
     wanted = {name: p.shape for name, p in model.state_dict().items()}

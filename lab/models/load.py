@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -73,12 +74,14 @@ def resolve(name: str, progress: Progress | None = None) -> Path:
         return fetch.smollm2(progress)
     if name.startswith("run:"):
         return _checkpoint(name.removeprefix("run:"))
-    if Path(name).expanduser().is_dir():
-        return Path(name).expanduser().resolve()
+    with suppress(RuntimeError):  # ~somebody who has no home here
+        if paths.there(directory := Path(name).expanduser()) and directory.is_dir():
+            return directory.resolve()
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return fetch.hub_model(name, progress)
     known = ", ".join([SMOLLM2, *BUNDLED])
-    raise LabError(f"There is no model {name!r}; known are {known}, run:<id>, a directory, or a hub id like org/name.")
+    shown = name if len(name) <= 80 else f"{name[:80]}..."
+    raise LabError(f"There is no model {shown!r}; known are {known}, run:<id>, a directory, or a hub id like org/name.")
 
 
 def _checkpoint(name: str) -> Path:
@@ -115,7 +118,7 @@ def load(
     """
     path = resolve(name, progress)
     where = str(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    changed = max((f.stat().st_mtime_ns for f in path.glob("*.safetensors")), default=0)
+    changed = max((f.stat().st_mtime_ns for f in path.glob("*.safetensors") if paths.there(f)), default=0)
     key = (path, changed, dtype, where)
     with _guard:
         lock = _locks.setdefault(key, threading.Lock())

@@ -35,6 +35,8 @@ class Tokenizer:
             self.inner = tokenizers.Tokenizer.from_file(str(file))
             config = directory / "tokenizer_config.json"
             self.settings: dict[str, Any] = json.loads(config.read_text()) if config.exists() else {}
+            if not isinstance(self.settings, dict):
+                raise ValueError("tokenizer_config.json is not an object")
         except Exception as e:  # the library raises bare Exception for malformed files
             raise LabError(f"The tokenizer in {directory} is not readable: {e}") from None
         template = directory / "chat_template.jinja"
@@ -44,7 +46,7 @@ class Tokenizer:
     def _special(self, key: str) -> int | None:
         value = self.settings.get(key)
         text = value.get("content") if isinstance(value, dict) else value
-        return self.inner.token_to_id(text) if text else None
+        return self.inner.token_to_id(text) if isinstance(text, str) else None
 
     @cached_property
     def bos(self) -> int | None:
@@ -95,7 +97,7 @@ class Tokenizer:
     def chat(self, messages: list[dict[str, str]]) -> str:
         """The conversation as this model was taught to read it, ending where the assistant begins."""
         template = self.settings.get("chat_template")
-        if not template:
+        if not isinstance(template, str):  # older checkpoints may list several
             raise LabError("This model has no chat template; give it a plain prompt.")
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment  # templates come with foreign checkpoints
@@ -109,7 +111,7 @@ class Tokenizer:
         special = {k: self.settings.get(k) for k in ("bos_token", "eos_token")}
         try:
             return environment.from_string(template).render(messages=messages, add_generation_prompt=True, **special)
-        except TemplateError as e:
+        except (TemplateError, TypeError, ValueError, ArithmeticError) as e:  # the template's own, it is foreign code
             raise LabError(f"This model's chat template refuses the conversation: {e}.") from None
 
     def save(self, directory: Path) -> None:

@@ -68,8 +68,8 @@ def listed() -> list[Run]:
 def get(id: str) -> Run:
     """The run of this id; LabError when there is none."""
     path = paths.runs() / id
-    if not _ID.fullmatch(id) or not path.is_dir():
-        raise LabError(f"There is no run {id!r}; `python -m lab runs` lists those there are.")
+    if not _ID.fullmatch(id) or not (paths.there(path) and path.is_dir()):
+        raise LabError(f"There is no run {id if len(id) <= 80 else id[:80] + '...'!r}; `python -m lab runs` lists those there are.")
     return Run(path)
 
 
