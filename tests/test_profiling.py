@@ -173,6 +173,23 @@ def test_what_is_no_trace_is_a_sentence(text, word, tmp_path):
         trace.read(tmp_path / "x.json")
 
 
+EVENT = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1.0, "dur": 2.0, "pid": 1, "tid": 1, "args": {}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"cat": ["x"]}, {"args": [1]}, {"args": {"Input Dims": 5}},
+     {"args": {"External id": ["x"]}}, {"ts": 10**400}, {"name": "[memory]", "args": {"Total Allocated": "x"}}],
+)  # fmt: skip
+def test_an_event_no_profiler_writes_is_a_sentence(change, tmp_path):
+    (tmp_path / "x.json").write_text(json.dumps([EVENT, EVENT | change]))
+    with pytest.raises(LabError, match="does not write"):
+        trace.read(tmp_path / "x.json")
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    with pytest.raises(LabError, match="not JSON"):
+        trace.read(tmp_path / "x.json")
+
+
 def test_cut_and_huge_traces_are_sentences(recorded, tmp_path, monkeypatch):
     whole = recorded[0].read_bytes()
     (tmp_path / "cut.json.gz").write_bytes(whole[: len(whole) // 2])

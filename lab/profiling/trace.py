@@ -95,14 +95,22 @@ def parse(text: bytes, name: str = "the trace") -> Trace:
     """The trace in a chrome trace's JSON text."""
     try:
         document = json.loads(text.decode(errors="replace"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LabError(f"{name} is not JSON ({error}); it may be cut short, so record it again.") from error
     rows = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(rows, list):
         raise LabError(
             f"{name} has no traceEvents; only chrome traces, as torch.profiler exports them, are read."
         )
-    rows = [row for row in rows if isinstance(row, dict)]
+    try:
+        return _tables(document, [row for row in rows if isinstance(row, dict)], name)
+    except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:  # any field may be anything
+        raise LabError(
+            f"{name} holds an event that torch.profiler does not write ({error!r}); record it again."
+        ) from error
+
+
+def _tables(document: Any, rows: list[dict[str, Any]], name: str) -> Trace:
     spans = [row for row in rows if row.get("ph") == "X" and row.get("cat") in _KIND and _timed(row)]
     if not spans:
         raise LabError(
