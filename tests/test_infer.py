@@ -24,7 +24,7 @@ from lab.infer import (
 from lab.infer.measure import Plan, time_step
 from lab.infer.score import batches
 from lab.infer.view import Generation, Sweep, cache_rows, recorded
-from lab.models import Decoder, KVCache, ModelConfig
+from lab.models import Decoder, KVCache, ModelConfig, load
 from lab.profiling.hardware import Ceiling
 
 
@@ -283,6 +283,29 @@ def test_cancel_ends_before_the_next_step():
         if len(made) == 3:
             cancel.set()
     assert len(made) == 3 and made[-1].finish is None
+
+
+def test_a_model_that_answers_nan_is_a_sentence():
+    lm = letters_model()
+    torch.nn.init.constant_(lm.model.model.norm.weight, float("nan"))
+    for temperature in (0.0, 1.0):
+        with pytest.raises(LabError, match="answers with NaN"):
+            list(generate(lm, "hello", 3, temperature=temperature))
+
+
+def test_the_smallest_temperature_is_still_a_distribution():
+    assert probabilities(torch.tensor([[0.0, 2.0, 1.0]]), temperature=1e-300).tolist() == [[0.0, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize("ids", [[], [-1], [10**9]])
+def test_token_ids_that_are_none_are_sentences(ids):
+    with pytest.raises(LabError, match="vocabulary"):
+        list(generate(letters_model(), ids, 3))
+
+
+def test_half_a_character_is_a_sentence():
+    with pytest.raises(LabError, match="half a character"):
+        list(generate(load("pocket-draft"), "The \ud800", 3))
 
 
 def test_seeds_repeat():

@@ -1,5 +1,6 @@
 """Text from a prompt, one token at a time, with what every token took."""
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ import torch
 
 from lab.errors import LabError
 from lab.infer.cost import Cost, step_cost
-from lab.infer.sampling import check_sampling, sample
+from lab.infer.sampling import NAN, check_sampling, sample
 from lab.infer.steps import decode_one, prefill
 from lab.infer.text import TextStream
 from lab.models import KVCache
@@ -94,6 +95,8 @@ def generate(
     if max_tokens < 1:
         raise LabError(f"Asked for {max_tokens} tokens; ask for at least 1.")
     ids = encode_prompt(lm, prompt) if isinstance(prompt, str) else list(prompt)
+    if not ids or not 0 <= min(ids) <= max(ids) < lm.config.vocab_size:
+        raise LabError(f"The prompt holds no token, or one outside 0 to {lm.config.vocab_size - 1}, this model's vocabulary.")
     check_context(lm, len(ids))
     room = min(max_tokens, lm.config.context - len(ids))
     device, dtype = lm.model.device, lm.model.dtype
@@ -116,6 +119,8 @@ def generate(
         seconds = time.perf_counter() - began
         new, past = (len(ids), 0) if index == 0 else (1, len(ids) + index - 1)
         logprobs = logits[0].float().log_softmax(-1)
+        if math.isnan(logprobs[chosen]):
+            raise LabError(NAN)
         best = logprobs.topk(min(top, len(logprobs)))
         text = "" if chosen == lm.tokenizer.eos else stream.push(chosen)
         finish = _finish(chosen == lm.tokenizer.eos, stream.stopped, index + 1, room, max_tokens)

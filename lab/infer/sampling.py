@@ -5,6 +5,8 @@ from torch import Tensor
 
 from lab.errors import LabError
 
+NAN = "The model answers with NaN: its weights are damaged or its training diverged; choose another checkpoint."
+
 
 def check_sampling(temperature: float, top_k: int | None, top_p: float | None, min_p: float | None) -> None:
     """LabError when a setting is outside its range."""
@@ -37,11 +39,13 @@ def probabilities(
     """
     check_sampling(temperature, top_k, top_p, min_p)
     logits = logits.float()
+    if logits.isnan().any():  # on a GPU drawing from them would end the process
+        raise LabError(NAN)
     best = logits.argmax(-1, keepdim=True)
     if temperature == 0:
         return torch.zeros_like(logits).scatter_(-1, best, 1.0)
     # subtracting the largest first keeps a tiny temperature from overflowing to inf - inf
-    logits = (logits - logits.gather(-1, best)) / temperature
+    logits = (logits - logits.gather(-1, best)) / max(temperature, 1e-30)  # in float32 anything smaller is zero
     if top_k is not None and top_k < logits.shape[-1]:
         border = logits.topk(top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < border, float("-inf"))

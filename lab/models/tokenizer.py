@@ -62,7 +62,10 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids, with the special tokens this tokenizer puts around a text (none for SmolLM2 and pocket)."""
-        return self.inner.encode(text).ids
+        try:
+            return self.inner.encode(text).ids
+        except TypeError:
+            raise LabError("The text holds half a character (a lone surrogate), which no tokenizer reads; remove it.") from None
 
     def decode(self, ids: list[int]) -> str:
         return self.inner.decode(ids, skip_special_tokens=False)
