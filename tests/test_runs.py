@@ -346,6 +346,15 @@ def test_a_diverged_run_is_still_json(capsys):
         assert "NaN" in json.dumps(strict)
 
 
+def test_a_run_whose_directory_is_deleted_by_hand_ends_and_leaves_nothing():
+    run = runs.start("count", {"steps": 10**6, "every": 1, "pause": 0.01})
+    until(lambda: run.checkpoints())
+    row = run.status
+    run.path.rename(run.path.with_name(".gone"))
+    until(lambda: not process.alive(row["pid"], row["process"]), 5)
+    assert not run.path.exists() and runs.listed() == []
+
+
 def test_deleting_what_another_tab_deleted_is_a_sentence():
     run = runs.start("count", {"steps": 1})
     run.wait(20)

@@ -59,7 +59,8 @@ def writing(folder: Path, step: int) -> Iterator[Path]:
     aside, final = folder / f".writing-{name(step)}", folder / name(step)
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        aside.mkdir(parents=True)
+        folder.mkdir(exist_ok=True)  # never the run's own directory, which somebody may have deleted
+        aside.mkdir()
         yield aside
         _seal(aside)
         _put(aside, final)

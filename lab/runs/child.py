@@ -53,7 +53,8 @@ def _watch(ctx: Context, status: Status) -> None:
     Work that has noticed is left to write its last checkpoint.
     """
     while not (ctx.stopping.wait(0.25) or (ctx.path / CANCEL).exists()):
-        pass
+        if not (ctx.path / "spec.json").exists():  # somebody deleted the directory: nothing left to work for
+            os._exit(1)
     ctx.stopping.set()
     time.sleep(float(os.environ.get("LAB_GRACE", GRACE)))
     if ctx.heeded:
