@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import marimo
 
@@ -79,7 +80,7 @@ class Lab:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         app = self.front
         if scope["type"] in ("http", "websocket"):
-            if self.local and not loopback(asked_host(scope)):
+            if self.local and not (loopback(asked_host(scope)) and loopback(asking_host(scope))):
                 return await refuse(scope, receive, send)
             if scope["path"].startswith("/nb/"):
                 app = self.notebook(scope["path"].split("/")[2:]) or app
@@ -148,6 +149,17 @@ def asked_host(scope: Any) -> str:
     own at this machine (DNS rebinding): its browser says that name here."""
     told = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
     return re.sub(r":\d+$", "", told).strip("[]")
+
+
+def asking_host(scope: Any) -> str:
+    """The name of the page that asks, where the browser tells it, else the name asked for. A page from elsewhere may
+    open a WebSocket to this machine, which browsers allow, and would read what a notebook shows."""
+    told = dict(scope["headers"]).get(b"origin")
+    if told is None:
+        return asked_host(scope)
+    with contextlib.suppress(ValueError):  # "null", or no address
+        return urlsplit(told.decode("latin-1")).hostname or ""
+    return ""
 
 
 async def refuse(scope: Any, receive: Any, send: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from lab import server
 
 
-def answers(kind: str, host: str, local: bool = True) -> list[dict]:
+def answers(kind: str, host: str, local: bool = True, origin: str | None = None) -> list[dict]:
     """What the lab says to one request; its front page is a stand-in that says 200."""
     lab = server.Lab.__new__(server.Lab)
     lab.local, lab.notebooks = local, {}
@@ -23,7 +23,8 @@ def answers(kind: str, host: str, local: bool = True) -> list[dict]:
         said.append(message)
 
     lab.front = front
-    asyncio.run(lab({"type": kind, "path": "/", "headers": [(b"host", host.encode())]}, receive, send))
+    headers = [(b"host", host.encode())] + ([(b"origin", origin.encode())] if origin is not None else [])
+    asyncio.run(lab({"type": kind, "path": "/", "headers": headers}, receive, send))
     return said
 
 
@@ -37,6 +38,18 @@ def test_nobody_else_is_answered_by_a_local_lab(host):
     start, body = answers("http", host)
     assert start["status"] == 403 and b"token" in body["body"]
     assert answers("websocket", host) == [{"type": "websocket.close", "code": 1008}]
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "http://localhost.evil.example:2718", "null", "", "http://[x"])
+def test_a_page_from_elsewhere_opens_no_socket_to_a_local_lab(origin):
+    assert answers("websocket", "localhost:2718", origin=origin) == [{"type": "websocket.close", "code": 1008}]
+    assert answers("http", "localhost:2718", origin=origin)[0]["status"] == 403
+    assert answers("websocket", "lab.example", local=False, origin=origin) == [{"status": 200}]
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:2718", "http://127.0.0.1", "http://[::1]:2718"])
+def test_its_own_pages_open_sockets(origin):
+    assert answers("websocket", "localhost:2718", origin=origin) == [{"status": 200}]
 
 
 def test_with_a_token_marimo_asks_for_it_whatever_the_address():
