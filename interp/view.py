@@ -124,6 +124,12 @@ class Board:
         what = f"fired once, changed the {noun} by" if cells == 1 else f"each fired once, changed the {noun} by up to"
         return f"{what} {changed:.0%} of its norm; {share:.0%} of the {self.scale.metric.title} returns"
 
+    def open(self, site: str) -> None:
+        """Patch what is chosen on this site's map, and put it on screen in place of a choice on another map."""
+        cells = self.map(site).selected
+        self.panel.opened = key(site, cells)
+        self.patch(site, cells)
+
     def patch(self, site: str, cells: Sequence[Sequence[int]]) -> None:
         """Patch these cells together and show everything about it."""
         named = key(site, cells)

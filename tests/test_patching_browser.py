@@ -57,6 +57,18 @@ def test_a_click_moves_the_eiffel_tower(opened: Page):
     assert "null" not in opened.locator(".lw-patched").inner_text()
 
 
+def test_another_site_answers_for_its_own_cell(opened: Page):
+    answer, chosen = opened.locator(".lw-patched .panel").first, opened.get_by_text("cells selected").first
+    click(opened, 3, 2, last=(8, 3))
+    expect(answer).to_contain_text("12 receipts", timeout=30_000)
+    opened.get_by_label("site").select_option("MLP output")
+    expect(answer).to_contain_text("Patched: layer", timeout=30_000)
+    expect(answer).to_contain_text("changed the output by", timeout=30_000)
+    opened.get_by_label("site").select_option("residual stream (pre)")
+    expect(chosen).to_contain_text("12", timeout=30_000)  # the choice made there before, on the map and beside it
+    expect(answer).to_contain_text("12 receipts", timeout=30_000)
+
+
 def test_the_sweep_can_be_cancelled_and_run_to_its_end(opened: Page):
     title = opened.locator(".lw-heatmap h3").first
     expect(title).to_contain_text("estimated")

@@ -141,7 +141,7 @@ def _(board, grid, heads, lm, mo, page, pair, seconds_needed, stream):
 
 @app.cell
 def _(board, mo, page, stream):
-    board.patch(stream.value, [board.first_cell(stream.value)])
+    board.open(stream.value)
     if page.live(mo):
 
         def _serve():

@@ -19,7 +19,8 @@ class Patched(anywidget.AnyWidget):
     the same with `"key"` (its cells, "channel:row,col" sorted and joined by a space), `"receipts"` [[site, fired, changed]]
     and `"lens"` `{"rows", "tokens", "before": [[p, ...], ...], "after": ..., "tops": [[token, p], ...] before and after}`: a
     probability a row for each of `tokens`, and the likeliest token of every row. `live` says whether a choice that is not
-    in `cells` will be answered.
+    in `cells` will be answered. `opened` names the choice that Python makes, as when another map takes the place of the one
+    that was clicked: it replaces what is on screen, where a `shown` that answers an older click does not.
     """
 
     _esm = esm("patched")
@@ -29,6 +30,7 @@ class Patched(anywidget.AnyWidget):
     before = t.Dict().tag(sync=True)
     cells = t.Dict().tag(sync=True)
     shown = t.Dict().tag(sync=True)
+    opened = t.Unicode().tag(sync=True)
     live = t.Bool().tag(sync=True)
 
     def __init__(self, channels: Sequence[str], before: Mapping[str, Any], live: bool = False) -> None:

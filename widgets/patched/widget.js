@@ -94,6 +94,10 @@ function render({ model, el, signal }) {
     build();
   }, { signal: ui.signal });
   ui.watch(model, ["before", "cells", "live"], build);
+  ui.watch(model, ["opened"], () => {
+    current = model.get("opened") || current;
+    build();
+  });
   ui.watch(model, ["shown"], () => {
     if (!current) current = model.get("shown").key ?? "";
     build();
