@@ -54,9 +54,8 @@ def _(ceiling, generation, lm, mo, page):
     prompt = mo.ui.text_area(
         "It is a truth universally acknowledged, that", label="prompt", rows=2, full_width=True, debounce=100
     )
-    length = mo.ui.slider(
-        8, min(400, lm.config.context // 2), value=48, step=8, label="tokens", show_value=True
-    )
+    _most = max(8, min(400, lm.config.context // 2))
+    length = mo.ui.slider(8, _most, value=min(48, _most), step=8, label="tokens", show_value=True)
     temperature = mo.ui.slider(0, 2, value=0.7, step=0.1, label="temperature", show_value=True)
     top_p = mo.ui.slider(0.05, 1, value=0.95, step=0.05, label="top-p", show_value=True)
     shade = mo.ui.radio(
@@ -136,8 +135,9 @@ def _(ceiling, lm, mo, page):
     from lab.infer.view import Sweep
 
     sweep = Sweep(ceiling, lm.model.dtype, "Measured here")
-    _context = min(128, lm.config.context // 2)
-    plan = Plan((1, 4, 16, 64, min(256, lm.config.context)), (1, 2, 4, 8, 16, 32), _context)
+    _longest = min(256, lm.config.context)
+    _lengths = (*(n for n in (1, 4, 16, 64) if n < _longest), _longest)
+    plan = Plan(_lengths, (1, 2, 4, 8, 16, 32), min(128, lm.config.context // 2))
     plan_s = plan.floor_s(lm.model, ceiling)
     sweep_go = mo.ui.run_button(label=f"Measure again, at best {page.duration(plan_s)}")
     sweep_stop = mo.ui.run_button(label="Cancel")
