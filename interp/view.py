@@ -38,9 +38,10 @@ class Board:
         started = time.perf_counter()
         self.estimates = attribute(lm.model, pair, metric)
         self.estimate_s = time.perf_counter() - started
-        self.maps: dict[str, Heatmap] = {}
         self.sweeps: dict[str, Sweep] = {}
         self._asked: queue.SimpleQueue[tuple[str, list[list[int]]]] = queue.SimpleQueue()
+        # all at once: marimo closes a widget with the cell that made it, and the cell that shows a map runs for every site
+        self.maps = {site: self._map(site) for site in self.estimates}
         self.unpatched: LensResult | None = None
         before = {"bars": self._bars(self.base.corrupted_logits), "prompt": pair.corrupted}
         self.panel = Patched(list(SITES), before, live)
@@ -71,9 +72,7 @@ class Board:
     def map(self, site: str) -> Heatmap:
         """The heat map of a site, filled with its estimate until the exact sweep fills it again."""
         if site not in self.maps:
-            if site not in self.estimates:
-                grid(self.lm.config, self.pair, site)  # says why
-            self.maps[site] = self._map(site)
+            grid(self.lm.config, self.pair, site)  # says why
         return self.maps[site]
 
     def _map(self, site: str) -> Heatmap:
