@@ -93,6 +93,8 @@ class Tail:
                 data = file.read()
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise LabError(f"{self.path} cannot be read ({error.strerror}); mend or remove it.") from error
         whole = data[: data.rfind(b"\n") + 1]
         lines = whole.splitlines()
         rows = [_load(line, self.path, n) for n, line in enumerate(lines, self._line + 1) if line.strip()]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import front, runs
+from lab import front, models, runs
 from lab.errors import LabError
 from lab.runs import checkpoints, cli, kinds, process
 
@@ -353,6 +353,39 @@ def test_a_run_whose_directory_is_deleted_by_hand_ends_and_leaves_nothing():
     run.path.rename(run.path.with_name(".gone"))
     until(lambda: not process.alive(row["pid"], row["process"]), 5)
     assert not run.path.exists() and runs.listed() == []
+
+
+@pytest.mark.parametrize("file", ["spec.json", "status.json", "metrics.jsonl", "log.txt", "checkpoints"])
+def test_what_the_disk_does_not_give_is_a_sentence(file, capsys):
+    run = runs.start("count", {"steps": 1})
+    run.wait(20)
+    (run.path / file).rename(run.path / "aside")
+    (run.path / file).symlink_to(file)  # a link to itself: denied to root too, who runs some test machines
+    front.recent_runs(), models.available(), cli.main(["list"])
+    asked = {"metrics.jsonl": run.metrics, "log.txt": run.log, "checkpoints": run.checkpoints}.get(file, run.resume)
+    with pytest.raises(LabError, match="cannot be read"):
+        asked()
+
+
+def test_a_folder_that_takes_nothing_is_a_sentence(monkeypatch):
+    run = runs.start("count", {"steps": 10**6, "pause": 0.01})
+    until(lambda: run.state == "running")
+
+    def denied(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "touch", denied)
+        with pytest.raises(LabError, match="cannot be told to stop"):
+            run.cancel()
+    run.cancel(wait=10)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", denied)
+        with pytest.raises(LabError, match="cannot be written"):
+            run.resume()
+    monkeypatch.setattr(Path, "rename", denied)
+    with pytest.raises(LabError, match="cannot be deleted"):
+        run.delete()
 
 
 def test_deleting_what_another_tab_deleted_is_a_sentence():

@@ -155,11 +155,11 @@ def available() -> list[ModelInfo]:
     from lab import runs
 
     for run in runs.listed():
-        if checkpoints := run.checkpoints():
-            try:
+        try:
+            if checkpoints := run.checkpoints():
                 found.append(_info(f"run:{run.id}", run.id, checkpoints[-1].path, f"step {checkpoints[-1].step}"))
-            except LabError:
-                continue  # a run of another kind, or one edited by hand; loading it by name says what is wrong
+        except LabError:
+            continue  # a run of another kind, or one edited by hand; loading it by name says what is wrong
     return found
 
 

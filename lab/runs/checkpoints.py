@@ -42,11 +42,16 @@ def name(step: int) -> str:
 def listed(folder: Path) -> list[Checkpoint]:
     """Complete checkpoints, oldest first; sizes are checked here, contents by `verify`."""
     found = []
-    if folder.is_dir():
-        for path in folder.iterdir():
-            match = _NAME.fullmatch(path.name)
-            if match and not _problem(path, deep=False):
-                found.append(Checkpoint(int(match[1]), path))
+    try:
+        paths = list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        paths = []
+    except OSError as error:
+        raise LabError(f"{folder} cannot be read ({error.strerror}).") from error
+    for path in paths:
+        match = _NAME.fullmatch(path.name)
+        if match and not _problem(path, deep=False):
+            found.append(Checkpoint(int(match[1]), path))
     return sorted(found, key=lambda checkpoint: checkpoint.step)
 
 
@@ -123,7 +128,9 @@ def _problem(path: Path, deep: bool) -> str | None:
                 return f"{file} is not what was written"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except OSError as error:
+        return f"{MANIFEST} or what it lists cannot be read ({error.strerror})"
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return f"{MANIFEST} is damaged"
     return None
 

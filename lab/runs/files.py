@@ -53,7 +53,10 @@ def read_json(path: Path) -> dict[str, Any]:
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
     """One holder at a time, among threads and processes; the lock goes with its holder."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise LabError(f"{path.parent} cannot be written ({error.strerror}).") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

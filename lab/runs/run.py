@@ -117,7 +117,12 @@ class Run:
     def log(self) -> str:
         """What the run printed."""
         path = self.path / "log.txt"
-        return path.read_text(errors="replace") if path.exists() else ""
+        try:
+            return path.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise LabError(f"{path} cannot be read ({error.strerror}).") from error
 
     def cancel(self, wait: float = 0.0) -> None:
         """Ask the run to stop; it keeps a last checkpoint, and ends by force when it does not listen.
@@ -126,7 +131,10 @@ class Run:
         """
         if not self.live:
             raise LabError(f"The run {self.id} is not running: it is {self.state}.")
-        (self.path / CANCEL).touch()
+        try:
+            (self.path / CANCEL).touch()
+        except OSError as error:
+            raise LabError(f"The run {self.id} cannot be told to stop ({error.strerror}: {self.path}).") from error
         until = time.monotonic() + wait
         while wait and self.live and time.monotonic() < until:
             time.sleep(0.05)
@@ -161,6 +169,8 @@ class Run:
             self.path.rename(aside)  # gone from every list at once
         except FileNotFoundError:
             raise LabError(f"There is no run {self.id!r} any more; it was deleted already.") from None
+        except OSError as error:
+            raise LabError(f"The run {self.id} cannot be deleted ({error.strerror}: {self.path}).") from error
         for path in self.path.parent.glob(".deleted-*"):  # also what an interrupted deletion left
             shutil.rmtree(path, ignore_errors=True)  # another tab may be at it; what stays, the next one removes
 
