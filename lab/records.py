@@ -122,6 +122,11 @@ def read(id: str) -> dict[str, Any]:
     rows = jsonl.read(paths.RECORDS / f"{id}.jsonl")
     if not rows:
         raise LabError(f"There is no record {id!r}; `python -m lab records` lists those there are.")
+    for number, row in enumerate(rows, 1):
+        figures = (row.get("value"), 0.0 if row.get("bar") is None else row["bar"])
+        words = [row.get(key) for key in ("id", "unit", "better", "date", "hardware")]
+        if not all(isinstance(n, int | float) for n in figures) or not all(isinstance(w, str) for w in words):
+            raise LabError(f"Row {number} of {paths.RECORDS / f'{id}.jsonl'} is not a record; mend or remove it.")
     return max(reversed(rows), key=lambda row: row["date"])  # of two in one second, the later line
 
 

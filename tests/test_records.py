@@ -121,6 +121,15 @@ def test_a_row_edited_by_hand_is_named(tmp_path):
             tail.rows()
 
 
+@pytest.mark.parametrize("change", [{"value": "fast"}, {"value": None}, {"bar": "x"}, {"date": 5}, {"unit": None}])
+def test_a_row_that_is_no_record_is_named(folder, change):
+    row = records.write("tiny.time_s", 0.1, "s", bar=1.0, command="x")
+    with (folder / "tiny.time_s.jsonl").open("a") as file:
+        file.write(json.dumps(row | change) + "\n{}\n")
+    with pytest.raises(LabError, match=r"Row 2 of .*tiny\.time_s\.jsonl is not a record"):
+        records.main([])
+
+
 def test_bench_says_how_to_make_the_record_again(monkeypatch):
     monkeypatch.setattr(bench, "REGISTRY", {})
 
