@@ -1,5 +1,6 @@
 """The fused softmax against float64 under the interpreter, and the tools that check and compile its source."""
 
+import json
 import os
 import random
 import subprocess
@@ -113,8 +114,14 @@ def test_machine_code_points_at_the_source(tmp_path):
 
 def test_a_compiled_kernel_is_kept_and_read_back(tmp_path, monkeypatch):
     first = compile_source(SOURCE, "softmax", "sm_80", (64, 256), "float32", tmp_path)
-    monkeypatch.setattr("kernels.tools.compile.ask", lambda *a, **k: pytest.fail("compiled again"))
-    assert compile_source(SOURCE, "softmax", "sm_80", (64, 256), "float32", tmp_path) == first
+    with monkeypatch.context() as patched:
+        patched.setattr("kernels.tools.compile.ask", lambda *a, **k: pytest.fail("compiled again"))
+        assert compile_source(SOURCE, "softmax", "sm_80", (64, 256), "float32", tmp_path) == first
+    (kept,) = tmp_path.glob("*.json")
+    kept.write_text(kept.read_text()[:1000])  # cut short: compiled again, and kept whole
+    again = compile_source(SOURCE, "softmax", "sm_80", (64, 256), "float32", tmp_path)
+    assert [(k.name, k.registers, k.mix()) for k in again] == [(k.name, k.registers, k.mix()) for k in first]
+    assert "kernels" in json.loads(kept.read_text())
 
 
 BAD = {

@@ -4,6 +4,7 @@ import hashlib
 import json
 import uuid
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -95,9 +96,10 @@ def compile_source(
     }
     key = hashlib.sha256(json.dumps([source, request, version("triton"), _TOOLS]).encode()).hexdigest()[:24]
     kept = cache / f"{key}.json"
-    if kept.exists():
+    answer: dict[str, Any] | None = None
+    with suppress(OSError, ValueError):  # not there, or damaged: compiled again
         answer = json.loads(kept.read_text())
-    else:
+    if not isinstance(answer, dict) or "kernels" not in answer:
         answer = ask("compile", source, timeout, **request)
         cache.mkdir(parents=True, exist_ok=True)
         aside = kept.with_suffix(f".{uuid.uuid4().hex}")  # two tabs may compile the same source

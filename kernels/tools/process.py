@@ -51,7 +51,10 @@ def ask(task: str, source: str, timeout: float, interpret: bool = False, **reque
             said = errors.strip().splitlines() or [f"exit code {child.returncode}"]
             cause = said[-1] if child.returncode >= 0 else f"signal {-child.returncode}"
             raise KernelError(f"The process that ran the kernel ended early ({cause}).")
-        reply = json.loads(answer.read_text())
+        try:
+            reply = json.loads(answer.read_text())
+        except ValueError:
+            raise KernelError("The process that ran the kernel left an answer that cannot be read.") from None
     if "error" in reply:
         raise KernelError(reply["error"], reply["line"])
     return reply
