@@ -25,7 +25,7 @@ def hardware() -> dict[str, Any]:
 
 
 def _curve(run: runs.Run) -> dict[str, Any]:
-    """Loss (or the first figure logged) against step, thinned, and the newest row; cached by the file's size."""
+    """Loss, or the share right, or the first figure logged, against step, thinned, and the newest row; cached by the file's size."""
     file = run.path / "metrics.jsonl"
     size = file.stat().st_size if file.exists() else 0
     with _lock:
@@ -33,8 +33,10 @@ def _curve(run: runs.Run) -> dict[str, Any]:
     if known and known[0] == size:
         return known[1]
     rows = run.metrics()
-    numbers = [k for row in rows[-1:] for k, v in row.items() if k != "step" and isinstance(v, int | float)]
-    key = "loss" if any("loss" in row for row in rows) else next(iter(numbers), "")
+    logged = {k for row in rows for k in row}
+    numbers = [k for row in rows[-1:] for k, v in row.items() if isinstance(v, int | float)]
+    preferred = (k for k in ("loss", "share", *numbers) if k in logged - {"step", "time"})
+    key = next(preferred, "")
     points = [
         (row["step"], row[key])
         for row in rows

@@ -32,6 +32,14 @@ def test_a_run_with_its_curve(root):
     assert (shown["points"], shown["value"], shown["step"]) == ([[1, 2.0], [2, 1.0]], 1.0, 2)
 
 
+def test_a_run_without_a_loss_shows_its_share_and_never_the_clock(root):
+    row = {"step": 1, "time": 1.8e9, "seen": 4, "right": 1, "share": 0.25}
+    (directory(root, "eval-good") / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    (directory(root, "eval-bare") / "metrics.jsonl").write_text('{"step": 1, "time": 1.8e9}\n')
+    shown = {run["name"]: (run["metric"], run["value"]) for run in front.recent_runs()}
+    assert shown == {"eval-good": ("share", 0.25), "eval-bare": (None, None)}
+
+
 def test_damaged_metrics_are_a_sentence_and_the_others_stay(root):
     directory(root, "train-good")
     (directory(root, "train-bad") / "metrics.jsonl").write_text("oops\n")

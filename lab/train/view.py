@@ -64,11 +64,11 @@ def label(run: runs.Run) -> str:
     return f"{size}, {spec.data}, lr {spec.lr:g}, {when}"
 
 
-def panels(specs: Sequence[TrainSpec]) -> list[dict[str, str]]:
+def panels(specs: Sequence[TrainSpec]) -> list[dict[str, Any]]:
     """The charts for these runs: loss, what they recall, held-out loss of each domain, and the machinery."""
     domains = list(dict.fromkeys(d for spec in specs for d in presets.weights(spec.data)))
     recall = [
-        {"key": d, "title": _TASKS.get(d, d), "unit": "share, held-out prompts"}
+        {"key": d, "title": _TASKS.get(d, d), "unit": "share, held-out prompts", "zero": True}
         for d in domains
         if d not in corpora.DOMAINS and d != "text"
     ]
@@ -80,7 +80,7 @@ def panels(specs: Sequence[TrainSpec]) -> list[dict[str, str]]:
         {"key": "grad_norm", "title": "Gradient norm", "unit": "before clipping"},
         {"key": "lr", "title": "Learning rate", "unit": ""},
         {"key": "tokens_per_s", "title": "Throughput", "unit": "tokens/s"},
-        {"key": "mfu", "title": "Model FLOPs utilisation", "unit": "share of peak"},
+        {"key": "mfu", "title": "Model FLOPs utilisation", "unit": "share of peak", "zero": True},
     ]
 
 
