@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,12 @@ def test_kernels_import_nothing_of_ours():
             assert not line.strip().startswith(("from lab", "import lab", "from interp", "from widgets")), (
                 path
             )
+
+
+def test_a_detached_process_does_not_hold_the_page():
+    """The time limit holds for a source that leaves a process of its own behind."""
+    lost = "import subprocess, time\nsubprocess.Popen(['sleep', '20'], start_new_session=True)\ntime.sleep(60)\n"
+    started = time.monotonic()
+    with pytest.raises(KernelError, match="did not finish within 3 s"):
+        interpret_source(lost + SOURCE, "softmax", (3, 8), "float32", seed=0, timeout=3)
+    assert time.monotonic() - started < 15

@@ -42,7 +42,7 @@ def ask(task: str, source: str, timeout: float, interpret: bool = False, **reque
             _, errors = child.communicate(json.dumps(request), timeout=timeout)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
-            child.communicate()
+            child.wait()  # and no longer for its pipe, which a process that the source detached may hold
             raise KernelError(
                 f"The kernel did not finish within {timeout:.0f} s and was stopped; "
                 "look for a loop that never ends."
