@@ -391,7 +391,7 @@ def test_recent_runs_show_their_curve_and_survive_damage(tmp_path: Path, monkeyp
     for name, spec in (("good", '{"kind": "train", "work": "x:y", "name": "mine", "created": 1.0, "spec": {"steps": 900}}'), ("bad", "{")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "spec.json").write_text(spec)
-        (tmp_path / name / "status.json").write_text('{"state": "done", "error": null, "ended": 5.0}')
+        (tmp_path / name / "status.json").write_text('{"state": "done", "error": null, "started": 1.0, "ended": 5.0}')
         rows = "".join(f'{{"step": {i}, "loss": {1000 - i}}}\n' for i in range(900))
         (tmp_path / name / "metrics.jsonl").write_text(rows + '{"step": 901, "lo')
     shown = {run["id"]: run for run in front.recent_runs()}

@@ -280,9 +280,9 @@ def test_what_the_page_shows():
 
 @pytest.fixture
 def eval_run(tmp_path):
-    told = {"kind": "eval", "work": "x:y", "name": None, "created": 0, "spec": {"models": ["m", "n"]}}
+    told = {"kind": "eval", "work": "x:y", "name": "m, n", "created": 0.0, "spec": {"models": ["m", "n"]}}
     (tmp_path / "spec.json").write_text(json.dumps(told))
-    (tmp_path / "status.json").write_text(json.dumps({"state": "lost", "error": None, "started": 1.0}))
+    (tmp_path / "status.json").write_text(json.dumps({"state": "running", "error": None, "started": 1.0, "process": "none", "pid": 2**22 + 1}))
     appender = jsonl.Appender(tmp_path / work.RESULTS)
     appender.append(some_result(0).to_row())
     appender.close()

@@ -1,6 +1,7 @@
 """Who is answered by a lab that serves its own machine: one without a token, and the child of the front page."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -24,7 +25,9 @@ def answers(kind: str, host: str, local: bool = True, origin: str | None = None)
 
     lab.front = front
     headers = [(b"host", host.encode())] + ([(b"origin", origin.encode())] if origin is not None else [])
-    asyncio.run(lab({"type": kind, "path": "/", "headers": headers}, receive, send))
+    # in a thread: playwright keeps a loop running in this one
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, lab({"type": kind, "path": "/", "headers": headers}, receive, send)).result()
     return said
 
 
