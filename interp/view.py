@@ -10,7 +10,7 @@ import torch
 
 from interp.attribution import agreement, attribute
 from interp.baseline import Baseline, baseline
-from interp.lens import LensResult, logit_lens
+from interp.lenses.logit import LensResult, logit_lens
 from interp.metrics import at_least_fp32
 from interp.patching import TOP, continuations, generate, run_patched
 from interp.prompts import Pair

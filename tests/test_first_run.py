@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.lens_table import lens_table
+from interp.lenses.table import lens_table
 from lab import models, paths, runs
 from lab.errors import LabError
 from lab.train import view

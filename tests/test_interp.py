@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from interp import sweep as sweeping
 from interp.attribution import agreement, attribute
 from interp.baseline import baseline
-from interp.lens import logit_lens
+from interp.lenses.logit import logit_lens
 from interp.metrics import METRICS
 from interp.patching import attention_patterns, continuations, generate, run_patched
 from interp.prompts import align, prepare

@@ -228,7 +228,7 @@ def _(mo, scrub):
 
 @app.cell
 def _(answer, mo, page, prompt, scrub, shown):
-    from interp.lens_table import lens_table
+    from interp.lenses.table import lens_table
     from lab import models
 
     scrub.value["value"]  # moving the handle runs this cell again; the widget knows where it stands before that too

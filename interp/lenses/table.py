@@ -6,7 +6,7 @@ from typing import Any
 
 import marimo
 
-from interp.lens import logit_lens
+from interp.lenses.logit import logit_lens
 from lab.models import LM
 
 Top = Sequence[tuple[str, float]]  # the likeliest tokens of a cell with their probabilities

@@ -1,0 +1,1 @@
+"""What each layer would say: the logit lens, the tuned lens, patchscopes."""
