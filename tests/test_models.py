@@ -20,11 +20,20 @@ SHAPES = {
     "grouped": dict(n_heads=6, n_kv_heads=2, d_head=8, tied=False),
     "multi-query": dict(n_heads=4, n_kv_heads=1, d_head=12, tied=True),
     "qwen3": dict(n_heads=4, n_kv_heads=2, d_head=16, tied=False, qk_norm=True),
+    "sliding": dict(n_heads=4, n_kv_heads=2, d_head=12, tied=False, window=7),
 }
+GPT2 = dict(n_heads=4, n_kv_heads=4, d_head=12, norm="layer", positions="learned", act="gelu", bias=True)
+#: shapes that transformers has no layout for
+OTHERS = {
+    "attention only": dict(n_heads=4, n_kv_heads=4, d_head=12, norm="layer", positions="learned", act="none", d_mlp=0, tied=False),
+    "compiled": dict(n_heads=3, n_kv_heads=3, d_head=5, norm="none", positions="learned", act="relu", causal=False, bias=True, tied=False, out_vocab=11),
+    "bare": dict(n_heads=4, n_kv_heads=2, d_head=12, norm="none", positions="none", act="relu", tied=False),
+}
+ALL = SHAPES | {"gpt2": GPT2} | OTHERS
 
 
 def config(shape: str, **more) -> ModelConfig:
-    return ModelConfig(vocab_size=97, d_model=48, n_layers=3, d_mlp=56, context=64, **SHAPES[shape] | more)
+    return ModelConfig(**dict(vocab_size=97, d_model=48, n_layers=3, d_mlp=56, context=64) | ALL[shape] | more)
 
 
 def decoder(shape: str = "grouped", dtype=torch.float32, **more) -> Decoder:
@@ -113,13 +122,106 @@ def test_smollm2_tokenizer_equals_transformers():
 # ---- hooks
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_every_hook_point_fires_once_in_order_and_changes_nothing(shape):
+SPLIT = ("hook_q_input", "hook_k_input", "hook_v_input")
+
+
+@pytest.mark.parametrize("shape", ALL)
+def test_every_hook_point_fires_in_order_and_changes_nothing(shape):
     model, x, seen = decoder(shape, torch.float64), tokens(2, 9), []
     plain = model(x)
     hooked = model(x, hooks={name: lambda a, n: seen.append(n) for name in model.hook_names()})
-    assert seen == model.hook_names()
+    assert list(dict.fromkeys(seen)) == model.hook_names()
+    assert {n for n in seen if seen.count(n) > 1} == {n for n in model.hook_names() if ".ln1." in n}  # once for q, k, v
     assert rel(hooked, plain) < 1e-12
+    seen.clear()
+    whole = [name for name in model.hook_names() if not name.endswith(SPLIT)]
+    assert rel(model(x, hooks={name: lambda a, n: seen.append(n) for name in whole}), plain) < 1e-12
+    assert seen == whole
+
+
+@pytest.mark.parametrize("shape", ALL)
+def test_heads_read_and_write_what_their_weights_say(shape):
+    model, x = decoder(shape, torch.float64), tokens(2, 6)
+    names = ("hook_result", "hook_attn_out", "hook_z", "hook_q", "hook_k", "hook_v", "hook_mlp_out", "hook_post", *SPLIT)
+    _, acts = model.run_with_cache(x, lambda n: n.endswith(names))
+    group = model.cfg.n_heads // model.cfg.n_kv_heads
+    for i in range(3):
+        at, w = f"blocks.{i}", model.head_weights(i)
+        result = torch.einsum("bphe,hed->bphd", acts[f"{at}.attn.hook_z"], w.W_O)
+        assert rel(acts[f"{at}.attn.hook_result"], result) < 1e-12
+        out = result.sum(2) if w.b_O is None else result.sum(2) + w.b_O
+        assert rel(acts[f"{at}.hook_attn_out"], out) < 1e-12
+        for name, W, b in (("q", w.W_Q, w.b_Q), ("k", w.W_K, w.b_K), ("v", w.W_V, w.b_V)):
+            normal = model.model.layers[i].input_layernorm(acts[f"{at}.hook_{name}_input"])
+            made = torch.einsum("bphd,hde->bphe", normal, W)
+            assert rel(acts[f"{at}.attn.hook_{name}"], made if b is None else made + b) < 1e-12
+        assert w.W_K.shape[0] * group == w.W_Q.shape[0]
+        if model.cfg.act == "none":
+            with pytest.raises(LabError, match="attention alone"):
+                model.mlp_weights(i)
+        else:
+            m = model.mlp_weights(i)
+            written = acts[f"{at}.mlp.hook_post"] @ m.W_out
+            assert rel(acts[f"{at}.hook_mlp_out"], written if m.b_out is None else written + m.b_out) < 1e-12
+    assert model.W_U.shape == (48, model.cfg.width_out) and model.norm_gain("blocks.1.ln1").shape == (48,)
+
+
+def test_one_head_can_be_given_another_input():
+    model, x = decoder("grouped", torch.float64), tokens(1, 6)
+    noise = torch.randn(1, 6, 48, dtype=torch.float64)
+    kept: dict[str, torch.Tensor] = {}
+
+    def only_head_2(a, name):
+        out = a.clone()
+        out[:, :, 2] += noise
+        return out
+
+    def store(a, name):
+        kept[name] = a
+
+    model(x, hooks={"blocks.1.attn.hook_q": store})
+    plain = kept["blocks.1.attn.hook_q"]
+    model(x, hooks={"blocks.1.hook_q_input": only_head_2, "blocks.1.attn.hook_q": store})
+    changed = (kept["blocks.1.attn.hook_q"] - plain).abs().amax((0, 1, 3)) > 1e-9
+    assert changed.tolist() == [False, False, True, False, False, False]
+
+
+def test_gpt2_reads_and_equals_transformers(tmp_path):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    theirs = GPT2LMHeadModel(GPT2Config(vocab_size=97, n_embd=48, n_layer=3, n_head=4, n_positions=64)).eval()
+    with torch.no_grad():
+        for p in theirs.parameters():
+            p.add_(0.1 * torch.randn_like(p))
+    theirs.save_pretrained(tmp_path / "m")
+    ours, x = io.read(tmp_path / "m"), tokens(2, 33)
+    with torch.no_grad():
+        assert rel(ours(x), theirs(x).logits) < 1e-5
+    assert ours.cfg == config("gpt2", d_mlp=192)
+    assert ours.cfg.n_params() == theirs.num_parameters()
+    cache = KVCache(ours.cfg, 2, 33, torch.float32)
+    stepped = torch.cat([ours(x[:, a:b], cache=cache) for a, b in ((0, 12), (12, 13), (13, 33))], 1)
+    assert rel(stepped, ours(x)) < 1e-5
+
+
+@pytest.mark.parametrize("shape", ALL)
+def test_every_shape_is_written_and_read_again(shape, tmp_path):
+    ours, x = decoder(shape), tokens(2, 9)
+    save(ours, None, tmp_path / "m")
+    back = io.read(tmp_path / "m")
+    assert back.cfg == ours.cfg
+    assert torch.equal(back(x), ours(x))
+    assert ours.cfg.n_params() == sum(p.numel() for p in ours.parameters())
+
+
+def test_what_sees_everything_cannot_be_cached():
+    model = decoder("compiled")
+    with pytest.raises(LabError, match="every position at once"):
+        model(tokens(1, 4), cache=KVCache(model.cfg, 1, 8, torch.float32))
+    changed = tokens(1, 6)
+    other = changed.clone()
+    other[0, -1] = (other[0, -1] + 1) % 97
+    assert not torch.allclose(model(changed)[:, 0], model(other)[:, 0])  # the first position sees the last
 
 
 def test_replacing_any_activation_changes_the_answer():
@@ -251,8 +353,8 @@ def test_damaged_checkpoints_get_a_sentence(tmp_path):
     (broken("layers") / "config.json").write_text(json.dumps(settings_ | {"num_hidden_layers": 4}))
     with pytest.raises(LabError, match=r"lacks model\.layers\.3"):
         io.read(tmp_path / "layers")
-    (broken("kind") / "config.json").write_text(json.dumps(settings_ | {"model_type": "gpt2"}))
-    with pytest.raises(LabError, match="type 'gpt2' are not read"):
+    (broken("kind") / "config.json").write_text(json.dumps(settings_ | {"model_type": "bloom"}))
+    with pytest.raises(LabError, match="type 'bloom' are not read"):
         io.read(tmp_path / "kind")
     (broken("heads") / "config.json").write_text(json.dumps(settings_ | {"num_attention_heads": 0, "head_dim": None}))
     (broken("theta") / "config.json").write_text(json.dumps(settings_ | {"rope_parameters": {"rope_theta": "large"}}))

@@ -13,7 +13,8 @@ from lab.errors import LabError
 
 from .cache import KVCache
 from .config import ModelConfig
-from .layers import Attention, Block, Hooks, RMSNorm, SwiGLU, rotary_tables, tap
+from .layers import MLP, Attention, Block, Hooks, Norm, SwiGLU, make_norm, rotary_tables, tap
+from .weights import HeadWeights, MLPWeights, head_weights, mlp_weights
 
 
 class Decoder(nn.Module):
@@ -32,9 +33,12 @@ class Decoder(nn.Module):
         if not embedding.is_meta:  # drawing random numbers on "meta" imports the compiler, more than a second
             nn.init.normal_(embedding)
         self.model.embed_tokens = nn.Embedding(cfg.vocab_size, cfg.d_model, _weight=embedding)
-        self.model.layers = nn.ModuleList(Block(cfg, Attention(cfg), SwiGLU(cfg)) for _ in range(cfg.n_layers))
-        self.model.norm = RMSNorm(cfg.d_model, cfg.norm_eps)
-        self.lm_head = nn.Linear(cfg.d_model, cfg.vocab_size, bias=False)
+        if cfg.positions == "learned":
+            self.model.embed_positions = nn.Embedding(cfg.context, cfg.d_model)
+        feed_forward = {"swiglu": SwiGLU, "none": lambda _: None}.get(cfg.act, MLP)
+        self.model.layers = nn.ModuleList(Block(cfg, Attention(cfg), feed_forward(cfg)) for _ in range(cfg.n_layers))
+        self.model.norm = make_norm(cfg)
+        self.lm_head = nn.Linear(cfg.d_model, cfg.width_out, bias=False)
         if cfg.tied:
             self.lm_head.weight = self.model.embed_tokens.weight
         self._rope: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
@@ -43,7 +47,9 @@ class Decoder(nn.Module):
         """Normal of 0.02; projections into the residual stream smaller by sqrt(2 * layers) (GPT-2)."""
         generator = torch.Generator(device=self.device).manual_seed(seed)
         for name, p in self.named_parameters():
-            if p.dim() == 1:
+            if name.endswith("bias"):
+                nn.init.zeros_(p)
+            elif p.dim() == 1:
                 nn.init.ones_(p)
             else:
                 residual = name.endswith(("o_proj.weight", "down_proj.weight"))
@@ -70,7 +76,7 @@ class Decoder(nn.Module):
         too long for the context or the cache, and for a hook point that does not exist.
         """
         self.check(tokens, hooks, cache)
-        resid = self.embed_tokens(tokens, hooks)
+        resid = self.embed_tokens(tokens, hooks, cache)
         for layer in range(self.cfg.n_layers):
             resid = self.run_block(layer, resid, hooks, cache)
         if cache is not None:
@@ -86,10 +92,19 @@ class Decoder(nn.Module):
             raise LabError(f"The text is {total} tokens long and this model reads {self.cfg.context}; shorten it.")
         if hooks and (unknown := sorted(set(hooks) - self._hook_set)):
             raise LabError(f"This model has no hook point {unknown[0]!r}; hook_names() lists those it has.")
+        if cache is not None and not self.cfg.causal:
+            raise LabError("This model sees every position at once, so earlier keys and values cannot be kept.")
 
-    def embed_tokens(self, tokens: Tensor, hooks: Hooks | None = None) -> Tensor:
-        """`[batch, pos]` to the residual stream `[batch, pos, d_model]`."""
-        return tap(hooks, "hook_embed", self.model.embed_tokens(tokens))  # type: ignore[operator]
+    def embed_tokens(self, tokens: Tensor, hooks: Hooks | None = None, cache: KVCache | None = None) -> Tensor:
+        """`[batch, pos]` to the residual stream `[batch, pos, d_model]`, learned positions included."""
+        resid = tap(hooks, "hook_embed", self.model.embed_tokens(tokens))  # type: ignore[operator]
+        if self.cfg.positions != "learned":
+            return resid
+        start, pad = (cache.length, cache.pad) if cache is not None else (0, None)
+        at = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
+        if pad is not None:
+            at = (at - pad[:, None]).clamp_min(0)
+        return resid + tap(hooks, "hook_pos_embed", self.model.embed_positions(at).expand_as(resid))  # type: ignore[operator]
 
     def run_block(self, layer: int, resid: Tensor, hooks: Hooks | None = None, cache: KVCache | None = None) -> Tensor:
         """Run one block on the residual stream `[batch, pos, d_model]`; sweeps use it to start in the middle."""
@@ -101,7 +116,9 @@ class Decoder(nn.Module):
         """Residual stream to logits, through the final norm."""
         return self.lm_head(self.model.norm(resid, hooks, "ln_final"))  # type: ignore[operator]
 
-    def _rotation(self, start: int, new: int, pad: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor]:
+    def _rotation(self, start: int, new: int, pad: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor] | None:
+        if self.cfg.positions != "rope":
+            return None
         key = (like.device, like.dtype)
         if key not in self._rope:
             self._rope[key] = rotary_tables(self.cfg, *key)
@@ -115,10 +132,10 @@ class Decoder(nn.Module):
 
     def hook_names(self) -> list[str]:
         """Every hook point, in the order of execution."""
-        names = ["hook_embed"]
+        names = ["hook_embed", "hook_pos_embed"] if self.cfg.positions == "learned" else ["hook_embed"]
         for layer, block in enumerate(self.model.layers):  # type: ignore[arg-type]
             names += block.hook_names(layer)
-        return [*names, "ln_final.hook_scale", "ln_final.hook_normalized"]
+        return names + [f"ln_final.{name}" for name in self.model.norm.hook_names()]  # type: ignore[union-attr,operator]
 
     @cached_property
     def _hook_set(self) -> set[str]:
@@ -127,9 +144,10 @@ class Decoder(nn.Module):
     def run_with_cache(
         self, tokens: Tensor, names: Callable[[str], bool] | None = None, hooks: Hooks | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Logits, and the activations at every hook point that `names` accepts (all, when None).
+        """Logits, and the activations at every hook point that `names` accepts.
 
-        Given `hooks` act first; what is recorded is what the model went on with.
+        None takes all but those that are a head times a stream large (`hook_q_input`, `hook_k_input`, `hook_v_input`,
+        `hook_result`). Given `hooks` act first; what is recorded is what the model went on with.
         """
         kept: dict[str, Tensor] = {}
         given = hooks or {}
@@ -139,5 +157,36 @@ class Decoder(nn.Module):
             kept[name] = x if out is None else out
             return out
 
-        wanted = {name: keep for name in self.hook_names() if names is None or names(name)}
+        accepts = names or (lambda name: not name.endswith((*Block.SPLIT, "hook_result")))
+        wanted = {name: keep for name in self.hook_names() if accepts(name)}
         return self(tokens, hooks={**given, **wanted}), kept
+
+    # ---- weights by what they do
+
+    def head_weights(self, layer: int) -> HeadWeights:
+        """Query, key, value and output matrices of every head of a layer."""
+        return head_weights(self.model.layers[layer].self_attn)
+
+    def mlp_weights(self, layer: int) -> MLPWeights:
+        """What a layer's neurons read and write; LabError for a model of attention alone."""
+        return mlp_weights(self.model.layers[layer].mlp, layer)  # type: ignore[union-attr]
+
+    @property
+    def W_E(self) -> Tensor:
+        """`[vocab, d_model]`."""
+        return self.model.embed_tokens.weight  # type: ignore[union-attr,return-value]
+
+    @property
+    def W_U(self) -> Tensor:
+        """`[d_model, vocab]`."""
+        return self.lm_head.weight.T
+
+    def norm_gain(self, at: str) -> Tensor:
+        """The gain `[d_model]` of "ln_final", "blocks.3.ln1" or "blocks.3.ln2"; ones where there is no norm."""
+        if at == "ln_final":
+            path = "norm"
+        else:
+            _, layer, which = at.split(".")
+            path = f"layers.{layer}." + {"ln1": "input_layernorm", "ln2": "post_attention_layernorm"}[which]
+        norm = self.model.get_submodule(path)
+        return norm.weight if isinstance(norm, Norm) else torch.ones(self.cfg.d_model, dtype=self.dtype, device=self.device)

@@ -53,6 +53,35 @@ def weight_files(directory: Path) -> list[Path]:
     return files
 
 
+def is_gpt2(weights: dict[str, torch.Tensor]) -> bool:
+    return any(name.endswith("wte.weight") for name in weights)
+
+
+def from_gpt2(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """GPT-2's tensors under our names: its linear layers are stored transposed, query, key and value in one."""
+    names = {"ln_1": "input_layernorm", "ln_2": "post_attention_layernorm", "attn.c_proj": "self_attn.o_proj",
+             "mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"}  # fmt: skip
+    whole = {"wte.weight": "model.embed_tokens.weight", "wpe.weight": "model.embed_positions.weight",
+             "ln_f.weight": "model.norm.weight", "ln_f.bias": "model.norm.bias", "lm_head.weight": "lm_head.weight"}  # fmt: skip
+    out: dict[str, torch.Tensor] = {}
+    for name, value in weights.items():
+        name = name.removeprefix("transformer.")
+        if name in whole:
+            out[whole[name]] = value
+            continue
+        _, layer, rest = name.split(".", 2)
+        if rest in ("attn.bias", "attn.masked_bias"):  # the causal mask, which some files store
+            continue
+        part, kind = rest.rsplit(".", 1)
+        value = value.T.contiguous() if kind == "weight" and value.dim() == 2 else value
+        if part == "attn.c_attn":
+            for which, piece in zip("qkv", value.chunk(3)):
+                out[f"model.layers.{layer}.self_attn.{which}_proj.{kind}"] = piece.contiguous()
+        else:
+            out[f"model.layers.{layer}.{names.get(part, part)}.{kind}"] = value
+    return out
+
+
 def read(directory: Path, dtype: torch.dtype | None = None, device: str | torch.device = "cpu") -> Decoder:
     """A decoder from a Hugging Face directory, in `dtype` or as stored; raises LabError for anything damaged."""
     cfg = read_config(directory)
@@ -63,6 +92,7 @@ def read(directory: Path, dtype: torch.dtype | None = None, device: str | torch.
                 weights |= {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118 - not a mapping
         except (SafetensorError, OSError) as e:
             raise LabError(f"{file.name} in {directory} is cut short or damaged ({e}); fetch or write it again.") from None
+    weights = from_gpt2(weights) if is_gpt2(weights) else weights
     if dtype is not None:
         weights = {name: w.to(dtype) for name, w in weights.items()}
     if cfg.tied:
