@@ -165,11 +165,11 @@ class Decoder(nn.Module):
 
     def head_weights(self, layer: int) -> HeadWeights:
         """Query, key, value and output matrices of every head of a layer."""
-        return head_weights(self.model.layers[layer].self_attn)
+        return head_weights(self.model.layers[layer].self_attn)  # type: ignore[index,union-attr]
 
     def mlp_weights(self, layer: int) -> MLPWeights:
         """What a layer's neurons read and write; LabError for a model of attention alone."""
-        return mlp_weights(self.model.layers[layer].mlp, layer)  # type: ignore[union-attr]
+        return mlp_weights(self.model.layers[layer].mlp, layer)  # type: ignore[index,union-attr]
 
     @property
     def W_E(self) -> Tensor:
