@@ -1,0 +1,1 @@
+"""Circuits: the model as a graph of nodes and edges, patched edge by edge, scored, pruned, judged and broken."""
