@@ -1,0 +1,245 @@
+"""The bundled training of modular addition: its curves at every tenth epoch, its weights at a few.
+
+    python -m interp.truth.grokking --out DIR            # trains it again, one to two minutes on a GPU
+    python -m interp.truth.grokking --pack DIR           # writes data/models/grokking from what that left
+
+Weights travel as eight-bit integers with one scale a row (`epochs.safetensors`), the last epoch as bfloat16 too, as
+a model that `lab.models.load` opens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from interp.truth import fourier
+from interp.truth.modular import ModularSpec, Training, split, words
+from interp.truth.words import write_tokenizer
+from lab import paths
+from lab.errors import LabError
+from lab.models import Decoder, io
+
+HOME = paths.MODELS / "grokking"
+SCALARS = (
+    "train_loss", "test_loss", "train_right", "test_right", "restricted_loss", "excluded_loss", "weight_norm",
+    "gini_embedding", "gini_logit_map",
+)  # fmt: skip
+SPECTRA = ("embedding", "logit_map")
+SPECTRA_EVERY = 5  # frames
+#: What the notebook steps through: memorised, the circuit forms, the memory is cleaned away, understood.
+SHIPPED = (0, 500, 1000, 5000, 8000, 9500, 11000, 25000)
+
+
+def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Eight-bit integers and one float32 scale a row, `weight` = integers * scale to half a step."""
+    scale = weight.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127
+    return (weight / scale).round().to(torch.int8), scale
+
+
+@dataclass(frozen=True)
+class Story:
+    """A training and what was measured along it.
+
+    `epochs` [frame]; `curves` name -> [frame] float64; `spectra` name -> norm at each frequency [frame / 5, k];
+    `saved` are the epochs whose weights are there.
+    """
+
+    directory: Path
+    spec: ModularSpec
+    keys: list[int]
+    epochs: list[int]
+    curves: dict[str, Tensor]
+    spectra: dict[str, Tensor]
+    saved: list[int]
+
+    @cached_property
+    def _weights(self) -> dict[str, Tensor]:
+        return _read(self.directory / "epochs.safetensors")
+
+    def model(self, epoch: int) -> Decoder:
+        """The model after that many updates, in float32."""
+        if epoch not in self.saved:
+            raise LabError(f"The weights of epoch {epoch} were not kept; there are {', '.join(map(str, self.saved))}.")
+        at = self.saved.index(epoch)
+        names = {name.removesuffix(".scale") for name in self._weights}
+        state = {n: self._weights[n][at].float() * self._weights[f"{n}.scale"][at] for n in names}
+        model = Decoder(self.spec.config())
+        model.load_state_dict(state)
+        return model.requires_grad_(False).eval()
+
+    def at(self, name: str, epoch: int) -> float:
+        """A curve's value at the frame nearest to an epoch."""
+        frame = min(range(len(self.epochs)), key=lambda i: abs(self.epochs[i] - epoch))
+        return float(self.curves[name][frame])
+
+    @property
+    def spectra_epochs(self) -> list[int]:
+        return self.epochs[::SPECTRA_EVERY]
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise LabError(f"{file.name} of the grokking model cannot be read ({error}): restore {file.parent}.") from None
+
+
+def story(directory: Path = HOME) -> Story:
+    """The bundled training; LabError when its files are not there whole."""
+    try:
+        about = json.loads((directory / "training.json").read_text())
+    except (OSError, ValueError) as error:
+        raise LabError(f"The grokking model's training.json cannot be read ({error}): restore {directory}.") from None
+    measured = _read(directory / "metrics.safetensors")
+    return Story(
+        directory, ModularSpec.from_dict(about["spec"]), about["keys"], measured["epochs"].tolist(),
+        {name: measured[name].double() for name in SCALARS}, {name: measured[name].double() for name in SPECTRA},
+        about["saved"],
+    )  # fmt: skip
+
+
+# ---- making it
+
+
+def train(spec: ModularSpec, device: torch.device) -> tuple[Decoder, list[int], Tensor]:
+    """Train and keep the weights after every `log_every` updates: the model, the epochs, [frame, parameter]."""
+    training = Training(spec, device)
+    frames = spec.steps // spec.log_every + 1
+    kept = torch.empty(frames, sum(p.numel() for p in training.model.parameters()), device=device)
+    epochs = []
+    for epoch in range(spec.steps + 1):
+        if epoch:
+            training.step()
+        if epoch % spec.log_every == 0:
+            flat = torch.cat([p.detach().flatten() for p in training.model.parameters()])
+            kept[len(epochs)] = flat
+            epochs.append(epoch)
+        if epoch % (100 * spec.log_every) == 0:
+            row = training.evaluate()
+            print(f"epoch {epoch:6d}  train {row['train_loss']:.3e}  test {row['test_loss']:.3e}  right {row['test_right']:.3f}", flush=True)
+    return training.model, epochs, kept
+
+
+@torch.no_grad()
+def fill(model: Decoder, flat: Tensor) -> Decoder:
+    """Put the weights of one frame into the model."""
+    at = 0
+    for p in model.parameters():
+        p.copy_(flat[at : at + p.numel()].view_as(p))
+        at += p.numel()
+    return model
+
+
+def measure(spec: ModularSpec, model: Decoder, kept: Tensor) -> tuple[list[int], dict[str, Tensor]]:
+    """The key frequencies of the last frame, and every progress measure of every frame by them."""
+    train_part, test_part = (part.to(kept.device) for part in split(spec))
+    keys = fourier.key_frequencies(fourier.all_logits(fill(model, kept[-1])))
+    rows = []
+    with torch.no_grad():
+        for flat in kept:
+            row = fourier.progress(fill(model, flat), train_part, test_part, keys)
+            rows.append({name: value.float().cpu() for name, value in row.items()})
+    out = {name: torch.stack([row[name] for row in rows]) for name in SCALARS}
+    for name in SPECTRA:
+        out[name] = torch.stack([row[name] for row in rows[::SPECTRA_EVERY]]).sqrt().half()
+    return keys, out
+
+
+def pack(spec: ModularSpec, model: Decoder, epochs: Sequence[int], kept: Tensor) -> dict[str, Tensor]:
+    """The weights of the given frames as integers and scales, each [epoch, ...]."""
+    out: dict[str, list[Tensor]] = {}
+    for flat in kept:
+        for name, p in fill(model, flat).named_parameters():
+            q, scale = quantised(p.detach().cpu())
+            out.setdefault(name, []).append(q)
+            out.setdefault(f"{name}.scale", []).append(scale)
+    return {name: torch.stack(parts) for name, parts in out.items()}
+
+
+def candidates(spec: ModularSpec) -> list[int]:
+    """The epochs a training writes out, of which a few are chosen to be shipped."""
+    early = [e for e in (100, 200, 300, 400, 600, 800) if e < spec.steps]
+    return sorted({*early, *range(0, spec.steps + 1, max(spec.log_every, spec.steps // 60 // spec.log_every * spec.log_every))})
+
+
+def grokked(epochs: Sequence[int], curves: dict[str, Tensor]) -> bool:
+    """Whether it memorised by epoch 1,000 and understood by 25,000, as the paper's runs do."""
+    e = torch.tensor(epochs)
+    memorised = (e <= 1000) & (curves["train_loss"] < 1e-4) & (curves["test_loss"] > 20)
+    return bool(memorised.any()) and bool(((e <= 25_000) & (curves["test_loss"] < 1e-3)).any())
+
+
+def record(out: Path, spec: ModularSpec) -> bool:
+    """Train once, measure, and write `seed-<n>/`; returns whether it grokked."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    began = time.perf_counter()
+    model, epochs, kept = train(spec, device)
+    trained = time.perf_counter()
+    keys, measured = measure(spec, model, kept)
+    print(f"seed {spec.seed}: {trained - began:.1f} s to train, {time.perf_counter() - trained:.1f} s to measure, keys {keys}, "
+          f"five frequencies hold {fourier.share_of_largest(measured['embedding'][-1].float().square()):.4f} of the embedding")  # fmt: skip
+    saved = candidates(spec)
+    directory = out / f"seed-{spec.seed}"
+    directory.mkdir(parents=True)
+    at = [epochs.index(e) for e in saved]
+    save_file({"epochs": torch.tensor(epochs), **measured}, directory / "metrics.safetensors")
+    save_file(pack(spec, model, saved, kept[at]), directory / "epochs.safetensors")
+    save_file({"last": kept[-1].cpu()}, directory / "last.safetensors")
+    hardware = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+    about = {
+        "spec": spec.to_dict(), "keys": keys, "saved": saved, "hardware": hardware, "torch": torch.__version__,
+        "seconds": round(trained - began, 1),
+    }  # fmt: skip
+    (directory / "training.json").write_text(json.dumps(about, indent=1))
+    return grokked(epochs, measured)
+
+
+def ship(source: Path, epochs: Sequence[int] = SHIPPED, home: Path = HOME) -> None:
+    """Choose the epochs that travel with the repository out of what `record` left."""
+    about = json.loads((source / "training.json").read_text())
+    spec = ModularSpec.from_dict(about["spec"])
+    at = [about["saved"].index(e) for e in epochs]
+    if home.exists():
+        raise LabError(f"{home} exists already; move it away first.")
+    model = fill(Decoder(spec.config()), load_file(source / "last.safetensors")["last"])
+    io.save(model, None, home, dtype=torch.bfloat16)
+    write_tokenizer(home, words(spec.p))
+    weights = load_file(source / "epochs.safetensors")
+    save_file({name: w[at].contiguous() for name, w in weights.items()}, home / "epochs.safetensors")
+    shutil.copy(source / "metrics.safetensors", home)
+    (home / "training.json").write_text(json.dumps({**about, "saved": list(epochs)}, indent=1))
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m interp.truth.grokking", description=__doc__)
+    parser.add_argument("--out", type=Path, help="train, and write here")
+    parser.add_argument("--pack", type=Path, help="a seed-<n> folder that --out left: ship it")
+    parser.add_argument("--epochs", type=int, nargs="*", default=SHIPPED, help="with --pack: the epochs that are kept")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2], help="tried in this order until one groks")
+    parser.add_argument("--steps", type=int, default=30_000)
+    parser.add_argument("--p", type=int, default=113)
+    args = parser.parse_args(argv)
+    if args.pack:
+        return ship(args.pack, args.epochs)
+    if not args.out:
+        parser.error("say --out or --pack")
+    for seed in args.seeds:
+        if record(args.out, ModularSpec(p=args.p, steps=args.steps, seed=seed)):
+            return None
+    raise LabError("None of these seeds memorised by epoch 1,000 and understood by 25,000.")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
