@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -98,11 +98,8 @@ def _read(file: Path) -> dict[str, Tensor]:
 
 def story(directory: Path = HOME) -> Story:
     """The bundled training; LabError when its files are not there whole."""
-    try:
-        about = json.loads((directory / "training.json").read_text())
-    except (OSError, ValueError) as error:
-        raise LabError(f"The grokking model's training.json cannot be read ({error}): restore {directory}.") from None
     measured = _read(directory / "metrics.safetensors")
+    about = _about(directory)
     return Story(
         directory, ModularSpec.from_dict(about["spec"]), about["keys"], measured["epochs"].tolist(),
         {name: measured[name].double() for name in SCALARS}, {name: measured[name].double() for name in SPECTRA},
@@ -110,12 +107,18 @@ def story(directory: Path = HOME) -> Story:
     )  # fmt: skip
 
 
+def _about(directory: Path) -> dict[str, Any]:
+    """How it was trained: the metadata of the metrics."""
+    with safe_open(directory / "metrics.safetensors", "pt") as file:
+        return json.loads(file.metadata()["training"])
+
+
 # ---- making it
 
 
-def train(spec: ModularSpec, device: torch.device) -> tuple[Decoder, list[int], Tensor]:
+def train(spec: ModularSpec, device: torch.device, graph: bool = True) -> tuple[Decoder, list[int], Tensor]:
     """Train and keep the weights after every `log_every` updates: the model, the epochs, [frame, parameter]."""
-    training = Training(spec, device)
+    training = Training(spec, device, graph)
     frames = spec.steps // spec.log_every + 1
     kept = torch.empty(frames, sum(p.numel() for p in training.model.parameters()), device=device)
     epochs = []
@@ -157,7 +160,7 @@ def measure(spec: ModularSpec, model: Decoder, kept: Tensor) -> tuple[list[int],
     return keys, out
 
 
-def pack(spec: ModularSpec, model: Decoder, epochs: Sequence[int], kept: Tensor) -> dict[str, Tensor]:
+def pack(model: Decoder, kept: Tensor) -> dict[str, Tensor]:
     """The weights of the given frames as integers and scales, each [epoch, ...]."""
     out: dict[str, list[Tensor]] = {}
     for flat in kept:
@@ -170,7 +173,7 @@ def pack(spec: ModularSpec, model: Decoder, epochs: Sequence[int], kept: Tensor)
 
 def candidates(spec: ModularSpec) -> list[int]:
     """The epochs a training writes out, of which a few are chosen to be shipped."""
-    early = [e for e in (100, 200, 300, 400, 600, 800) if e < spec.steps]
+    early = [e for e in (200, 800) if e < spec.steps]
     return sorted({*early, *range(0, spec.steps + 1, max(spec.log_every, spec.steps // 60 // spec.log_every * spec.log_every))})
 
 
@@ -181,11 +184,11 @@ def grokked(epochs: Sequence[int], curves: dict[str, Tensor]) -> bool:
     return bool(memorised.any()) and bool(((e <= 25_000) & (curves["test_loss"] < 1e-3)).any())
 
 
-def record(out: Path, spec: ModularSpec) -> bool:
+def record(out: Path, spec: ModularSpec, graph: bool = True) -> bool:
     """Train once, measure, and write `seed-<n>/`; returns whether it grokked."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     began = time.perf_counter()
-    model, epochs, kept = train(spec, device)
+    model, epochs, kept = train(spec, device, graph)
     trained = time.perf_counter()
     keys, measured = measure(spec, model, kept)
     print(f"seed {spec.seed}: {trained - began:.1f} s to train, {time.perf_counter() - trained:.1f} s to measure, keys {keys}, "
@@ -194,32 +197,32 @@ def record(out: Path, spec: ModularSpec) -> bool:
     directory = out / f"seed-{spec.seed}"
     directory.mkdir(parents=True)
     at = [epochs.index(e) for e in saved]
-    save_file({"epochs": torch.tensor(epochs), **measured}, directory / "metrics.safetensors")
-    save_file(pack(spec, model, saved, kept[at]), directory / "epochs.safetensors")
-    save_file({"last": kept[-1].cpu()}, directory / "last.safetensors")
+    save_file({**pack(model, kept[at]), "last": kept[-1].cpu()}, directory / "epochs.safetensors")
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     about = {
         "spec": spec.to_dict(), "keys": keys, "saved": saved, "hardware": hardware, "torch": torch.__version__,
         "seconds": round(trained - began, 1),
     }  # fmt: skip
-    (directory / "training.json").write_text(json.dumps(about, indent=1))
+    _write_metrics(directory, {"epochs": torch.tensor(epochs), **measured}, about)
     return grokked(epochs, measured)
 
 
 def ship(source: Path, epochs: Sequence[int] = SHIPPED, home: Path = HOME) -> None:
     """Choose the epochs that travel with the repository out of what `record` left."""
-    about = json.loads((source / "training.json").read_text())
+    about = _about(source)
     spec = ModularSpec.from_dict(about["spec"])
     at = [about["saved"].index(e) for e in epochs]
     if home.exists():
         raise LabError(f"{home} exists already; move it away first.")
-    model = fill(Decoder(spec.config()), load_file(source / "last.safetensors")["last"])
-    io.save(model, None, home, dtype=torch.bfloat16)
+    weights = _read(source / "epochs.safetensors")
+    io.save(fill(Decoder(spec.config()), weights.pop("last")), None, home, dtype=torch.bfloat16)
     write_tokenizer(home, words(spec.p))
-    weights = load_file(source / "epochs.safetensors")
     save_file({name: w[at].contiguous() for name, w in weights.items()}, home / "epochs.safetensors")
-    shutil.copy(source / "metrics.safetensors", home)
-    (home / "training.json").write_text(json.dumps({**about, "saved": list(epochs)}, indent=1))
+    _write_metrics(home, _read(source / "metrics.safetensors"), {**about, "saved": list(epochs)})
+
+
+def _write_metrics(directory: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    save_file(tensors, directory / "metrics.safetensors", metadata={"training": json.dumps(about)})
 
 
 def main(argv: list[str]) -> None:
@@ -229,6 +232,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--epochs", type=int, nargs="*", default=SHIPPED, help="with --pack: the epochs that are kept")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2], help="tried in this order until one groks")
     parser.add_argument("--steps", type=int, default=30_000)
+    parser.add_argument("--plain", action="store_true", help="launch the kernels of every update one by one")
     parser.add_argument("--p", type=int, default=113)
     args = parser.parse_args(argv)
     if args.pack:
@@ -236,7 +240,7 @@ def main(argv: list[str]) -> None:
     if not args.out:
         parser.error("say --out or --pack")
     for seed in args.seeds:
-        if record(args.out, ModularSpec(p=args.p, steps=args.steps, seed=seed)):
+        if record(args.out, ModularSpec(p=args.p, steps=args.steps, seed=seed), not args.plain):
             return None
     raise LabError("None of these seeds memorised by epoch 1,000 and understood by 25,000.")
 

@@ -105,8 +105,8 @@ def initial(spec: ModularSpec, device: torch.device | str = "cpu") -> Decoder:
 class Training:
     """Full-batch AdamW. On a GPU an update is one replay of a recorded graph, about half a millisecond."""
 
-    def __init__(self, spec: ModularSpec, device: torch.device) -> None:
-        self.spec, self.device, self.done = spec, device, 0
+    def __init__(self, spec: ModularSpec, device: torch.device, graph: bool = True) -> None:
+        self.spec, self.graph, self.done = spec, graph, 0
         self.model = initial(spec, device)
         self.tokens, self.answers = questions(spec.p, device)
         self.train, self.test = (part.to(device) for part in split(spec))
@@ -126,7 +126,7 @@ class Training:
             self._rate(min(1.0, (self.done + 1) / WARMUP))
             if self._stream is None:
                 self._update()
-            elif self._plain < WARMUP:
+            elif self._plain < WARMUP or not self.graph:
                 self._stream.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(self._stream):
                     self._update()
