@@ -1,7 +1,9 @@
 """Attribution patching: every cell of every site estimated from one forward and one backward.
 
 To first order, copying a clean activation changes the metric by (clean - corrupted) · d metric / d activation, taken
-at the corrupted run (Nanda 2023, "Attribution patching"; Syed et al. 2023).
+at the corrupted run (Nanda 2023, "Attribution patching"; Syed et al. 2023). With more steps the gradient is the mean
+along the straight line from the corrupted to the clean embeddings, which holds where one gradient saturates (Hanna,
+Pezzelle and Belinkov 2024, "Have faith in faithfulness").
 """
 
 from __future__ import annotations
@@ -11,61 +13,87 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from interp.baseline import baseline
+from interp.baseline import Baseline, baseline
+from interp.metrics import Scale
 from interp.prompts import Pair
-from interp.sites import SITES, chain, keep
+from interp.quadrature import nodes
+from interp.sites import SITES, chain, keep, sites_of
 from lab.errors import LabError
 
 
 def attribute(
-    model, pair: Pair, metric: str = "logit_diff", sites: Sequence[str] | None = None
+    model,
+    pair: Pair,
+    metric: str = "logit_diff",
+    sites: Sequence[str] | None = None,
+    base: Baseline | None = None,
+    by_position: bool = False,
+    steps: int = 1,
 ) -> dict[str, Tensor]:
-    """Estimated share restored, by site: streams [layer, position], heads [layer, head], float64.
+    """Estimated share restored, by site: streams [layer, position], heads and neurons [layer, head], float64.
 
-    Positions of the corrupted prompt without a partner are NaN. `sites=None` takes all of them; the pattern is left
-    out when the prompts differ in length.
+    `by_position` keeps the positions of heads apart: [layer, head, position] (of a pattern: the query's). Positions of
+    the corrupted prompt without a partner are NaN. `sites=None` takes all that the model has; the pattern is left out
+    when the prompts differ in length. `base` may hold another intervention's values (`interp.ablation`).
     """
     for site in sites or ():
         if site not in SITES:
             raise LabError(f"There is no site called {site!r}; choose one of {', '.join(SITES)}.")
-    wanted = [s for s in (sites or SITES) if s != "pattern" or pair.equal_length]
-    base = baseline(model, pair, wanted)
+    wanted = [s for s in (sites or sites_of(model)) if s != "pattern" or pair.equal_length]
+    base = base or baseline(model, pair, wanted)
     scale = base.scale(pair, metric)
-    kept: dict[str, Tensor] = {}
     names = [SITES[s].name(i) for s in wanted for i in range(model.cfg.n_layers)]
-    weight = next(model.parameters())
-
-    def leaf(activation: Tensor, name: str) -> Tensor:
-        # the graph starts at the embedding: the weights need no gradient and other threads share them
-        return activation.detach().requires_grad_()
-
-    with torch.enable_grad():
-        tokens = torch.tensor([pair.corrupted_ids], device=weight.device)
-        logits = model(tokens, hooks=chain({"hook_embed": leaf}, keep(names, kept)))
-        value = scale.value(logits[0, -1])
-        grads = dict(zip(names, torch.autograd.grad(value, [kept[n] for n in names])))
+    grads = gradients(model, pair, scale, names, steps)
     span = scale.clean - scale.corrupted
     pairs = [(p, s) for p, s in enumerate(pair.alignment) if s is not None]
-    to = torch.tensor([p for p, _ in pairs], device=weight.device)
-    start = torch.tensor([s for _, s in pairs], device=weight.device)
+    to = torch.tensor([p for p, _ in pairs], device=model.device)
+    start = torch.tensor([s for _, s in pairs], device=model.device)
     out = {}
-    for site in wanted:
+    for site in map(SITES.__getitem__, wanted):
         rows = []
         for layer in range(model.cfg.n_layers):
-            name = SITES[site].name(layer)
-            clean, corrupted, grad = base.clean[name], kept[name][0].detach(), grads[name][0]
-            if site == "pattern":
-                rows.append(((clean - corrupted) * grad).double().sum((1, 2)) / span)
-                continue
+            name = site.name(layer)
+            clean, corrupted, grad = (site.view(x[name]) for x in (base.clean, base.corrupted, grads))
             effect = ((clean[start] - corrupted[to]) * grad[to]).double().sum(-1) / span
-            if SITES[site].heads:
+            if site.heads and not by_position:
                 rows.append(effect.sum(0))
-            else:
-                row = torch.full((len(pair.alignment),), float("nan"), dtype=torch.float64, device=weight.device)
-                row[to] = effect
-                rows.append(row)
-        out[site] = torch.stack(rows).cpu()
+                continue
+            row = effect.new_full((len(pair.alignment), *effect.shape[1:]), float("nan"))
+            row[to] = effect
+            rows.append(row.T if site.heads else row)
+        out[site.key] = torch.stack(rows).cpu()
     return out
+
+
+def gradients(model, pair: Pair, scale: Scale, names: Sequence[str], steps: int = 1) -> dict[str, Tensor]:
+    """d metric / d activation by hook name, without batch dimension: at the corrupted run, or its mean over `steps`
+    points (midpoints) of the line from there to the clean embeddings."""
+    if steps > 1 and (not pair.equal_length or pair.clean_ids == pair.corrupted_ids):
+        raise LabError(
+            "Gradients along a path need two different prompts with equally many tokens; use one gradient instead."
+        )
+    tokens = torch.tensor([pair.corrupted_ids], device=model.device)
+    ends: dict[str, Tensor] = {}
+    if steps > 1:
+        both = torch.tensor([pair.corrupted_ids, pair.clean_ids], device=model.device)
+        with torch.no_grad():
+            model(both, hooks=keep(["hook_embed"], ends), last=True)
+    total: dict[str, Tensor] = {}
+    for at, weight in nodes(steps, "midpoint") if steps > 1 else ((0.0, 1.0),):
+
+        def leaf(activation: Tensor, name: str, at: float = at) -> Tensor:
+            # the graph starts at the embedding: the weights need no gradient and other threads share them
+            if ends:
+                activation = torch.lerp(ends[name][:1], ends[name][1:], at)
+            return activation.detach().requires_grad_()
+
+        kept: dict[str, Tensor] = {}
+        with torch.enable_grad():
+            logits = model(tokens, hooks=chain({"hook_embed": leaf}, keep(names, kept)), last=True)
+            grads = torch.autograd.grad(scale.value(logits[0, -1]), [kept[n] for n in names])
+        for name, grad in zip(names, grads):
+            total[name] = weight * grad[0] if name not in total else total[name] + weight * grad[0]
+    return total
 
 
 def agreement(estimate: Tensor, exact: Tensor) -> float:

@@ -21,7 +21,8 @@ Alignment = Sequence[int | None]
 
 @dataclass(frozen=True)
 class Site:
-    """A kind of activation. `heads` is "" for streams [batch, pos, d_model], else whose heads it counts."""
+    """A kind of activation. `heads` is "" for streams [batch, pos, d_model], else what its second axis counts:
+    query heads, key-value heads, or the neurons of an MLP."""
 
     key: str
     title: str
@@ -32,7 +33,18 @@ class Site:
         return self.point.format(layer=layer)
 
     def n_heads(self, config) -> int:
-        return {"": 0, "query": config.n_heads, "kv": config.n_kv_heads}[self.heads]
+        return {"": 0, "query": config.n_heads, "kv": config.n_kv_heads, "neuron": config.d_mlp}[self.heads]
+
+    @property
+    def noun(self) -> str:
+        """What one of `heads` is called."""
+        return "neuron" if self.heads == "neuron" else "head"
+
+    def view(self, activation: Tensor) -> Tensor:
+        """The activation as [.., pos, (head,) width]; writing to it writes to `activation`."""
+        if self.key == "pattern":
+            return activation.transpose(-3, -2)
+        return activation.unsqueeze(-1) if self.heads == "neuron" else activation
 
 
 SITES: dict[str, Site] = {
@@ -48,13 +60,14 @@ SITES: dict[str, Site] = {
         Site("k", "head key k", "blocks.{layer}.attn.hook_k", "kv"),
         Site("v", "head value v", "blocks.{layer}.attn.hook_v", "kv"),
         Site("pattern", "head attention pattern", "blocks.{layer}.attn.hook_pattern", "query"),
+        Site("neuron", "single neuron", "blocks.{layer}.mlp.hook_post", "neuron"),
     )
 }
 
 
 @dataclass(frozen=True)
 class Patch:
-    """One cell to copy from the clean run: a position of the corrupted prompt, a head, or a head at a position.
+    """One cell to write: a position of the prompt that runs, a head (or neuron), or a head at a position.
 
     `position=None` means every position that has a partner in the clean prompt.
     """
@@ -75,7 +88,7 @@ class Patch:
             )
         if site.heads and not (self.head is not None and 0 <= self.head < site.n_heads(config)):
             raise LabError(
-                f"{site.title.capitalize()} needs a head from 0 to {site.n_heads(config) - 1}; got {self.head}."
+                f"{site.title.capitalize()} needs a {site.noun} from 0 to {site.n_heads(config) - 1}; got {self.head}."
             )
         if not site.heads and self.head is not None:
             raise LabError(f"The {site.title} has no heads; leave the head out.")
@@ -91,7 +104,7 @@ class Patch:
                 )
 
     def label(self) -> str:
-        head = "" if self.head is None else f", head {self.head}"
+        head = "" if self.head is None else f", {SITES[self.site].noun} {self.head}"
         where = "" if self.position is None else f", position {self.position}"
         return f"{SITES[self.site].title}, layer {self.layer}{head}{where}"
 
@@ -156,9 +169,7 @@ class Intervention:
             device = activation.device
             r, t, s, h, o = (torch.tensor(x, device=device, dtype=torch.long) for x in (row, to, source_at, head, owner))
             new, source = activation.clone(), self._source[name]
-            # a view with positions in dimension 1, whatever the site; writing to it writes to `new`
-            view = new.transpose(1, 2) if site.key == "pattern" else new
-            clean = source.transpose(0, 1) if site.key == "pattern" else source
+            view, clean = site.view(new), site.view(source)
             if site.key == "pattern" and clean.shape[-1] != view.shape[-1]:
                 raise LabError(
                     "Attention patterns can only be copied between prompts with equally many tokens; "
@@ -189,6 +200,12 @@ class Intervention:
             Receipt(p, SITES[p.site].name(p.layer), n, c)
             for p, n, c in zip(self.patches, self._fired, changed)
         ]
+
+
+def sites_of(model) -> list[str]:
+    """The sites this model has hook points for (one without MLPs lacks theirs)."""
+    points = set(model.hook_names())
+    return [key for key, site in SITES.items() if site.name(0) in points]
 
 
 def chain(*hooks: Mapping[str, Hook] | None) -> dict[str, Hook]:

@@ -12,7 +12,7 @@ One forward per cell repeats work, and three kinds of it are left out here, exac
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -37,6 +37,11 @@ class Cell:
     column: int
     patch: Patch
     start: int
+
+    @property
+    def layer(self) -> int:
+        """Where the patched run parts from the corrupted one; not the row where a layer has many rows."""
+        return self.patch.layer
 
 
 @dataclass
@@ -94,10 +99,10 @@ def grid(config, pair: Pair, site: str) -> list[Cell]:
     ]
 
 
-def chunks(cells: list[Cell], length: int) -> list[list[Cell]]:
+def chunks(cells: Sequence[Cell], length: int) -> list[list[Cell]]:
     """Cells in groups of about TOKENS_PER_CHUNK tokens: neighbouring starts together, deep layers first."""
     out: list[list[Cell]] = []
-    for cell in sorted(cells, key=lambda c: (c.start, -c.row)):
+    for cell in sorted(cells, key=lambda c: (c.start, -c.layer)):
         if not out or (len(out[-1]) + 1) * (length - out[-1][0].start) > TOKENS_PER_CHUNK:
             out.append([])
         out[-1].append(cell)
@@ -106,25 +111,26 @@ def chunks(cells: list[Cell], length: int) -> list[list[Cell]]:
 
 def work(groups: list[list[Cell]], config, length: int) -> int:
     """Tokens times layers that these chunks carry."""
-    return sum((config.n_layers - cell.row) * (length - group[0].start) for group in groups for cell in group)
+    return sum((config.n_layers - cell.layer) * (length - group[0].start) for group in groups for cell in group)
 
 
 def sweep(
-    model, pair: Pair, site: str = "resid_pre", metric: str = "logit_diff", base: Baseline | None = None
-) -> Iterator[Sweep]:
+    model, pair: Pair, site: str = "resid_pre", metric: str = "logit_diff", base: Baseline | None = None,
+    cells: Sequence[Cell] | None = None, shape: tuple[int, int] | None = None,
+) -> Iterator[Sweep]:  # fmt: skip
     """Yield one Sweep again and again while it fills, after every block of every chunk.
 
     To cancel, stop iterating: what was measured stays valid. `base` saves the two unpatched runs when they are at
-    hand (it must hold this site).
+    hand (it must hold this site). `cells` of a grid of this `shape` instead of the whole grid of the site.
     """
     started = time.perf_counter()
-    cells = grid(model.cfg, pair, site)
+    cells = grid(model.cfg, pair, site) if cells is None else cells
     base = base or baseline(model, pair, (site,))
-    changes = {cell: relative_change(cell.patch, pair, base) for cell in cells}
+    changes = relative_changes(cells, pair, base)
     same = [cell for cell in cells if changes[cell] == 0]
     todo = [cell for cell in cells if changes[cell] != 0]
     groups = chunks(todo, len(pair.alignment))
-    shape = (model.cfg.n_layers, SITES[site].n_heads(model.cfg) or len(pair.alignment))
+    shape = shape or (model.cfg.n_layers, SITES[site].n_heads(model.cfg) or len(pair.alignment))
     blank = torch.full(shape, float("nan"), dtype=torch.float64)
     result = Sweep(
         site, axis_of(site), base.scale(pair, metric), blank, blank.clone(), blank.clone(),
@@ -148,8 +154,8 @@ def _chunk(model, pair: Pair, base: Baseline, cells: list[Cell], result: Sweep) 
     prefix = _Prefix(base, model.cfg.n_layers, start) if start else None
     order: list[Cell] = []
     rows: Tensor | None = None
-    for layer in range(min(c.row for c in cells), model.cfg.n_layers):
-        joining = [c for c in cells if c.row == layer]
+    for layer in range(min(c.layer for c in cells), model.cfg.n_layers):
+        joining = [c for c in cells if c.layer == layer]
         with torch.no_grad():
             if joining:
                 stream = base.corrupted[SITES["resid_pre"].name(layer)][start:]
@@ -193,24 +199,29 @@ def _fill(result: Sweep, cells: list[Cell], logits: Tensor) -> None:
     result.filled += [(c.row, c.column) for c in cells]
 
 
-def relative_change(patch: Patch, pair: Pair, base: Baseline) -> float:
-    """‖clean - corrupted‖ / ‖corrupted‖ over the cells a patch writes: the receipt of a single patch, known before."""
-    name = SITES[patch.site].name(patch.layer)
-    clean, corrupted = base.clean[name].double(), base.corrupted[name].double()
-    pairs = [(p, s) for p, s in enumerate(pair.alignment) if s is not None and patch.position in (None, p)]
+def relative_changes(cells: Sequence[Cell], pair: Pair, base: Baseline) -> dict[Cell, float]:
+    """‖clean - corrupted‖ / ‖corrupted‖ over what each cell writes: the receipts of single patches, known before."""
+    pairs = [(p, s) for p, s in enumerate(pair.alignment) if s is not None]
     to, start = [p for p, _ in pairs], [s for _, s in pairs]
-    if patch.site == "pattern":
-        clean, corrupted = clean.transpose(0, 1), corrupted.transpose(0, 1)
-    new, old = clean[start], corrupted[to]
-    if patch.head is not None:
-        new, old = new[:, patch.head], old[:, patch.head]
-    return float((new - old).norm() / old.norm().clamp_min(1e-150))
+    place = {p: i for i, p in enumerate(to)}
+    norms: dict[str, Tensor] = {}
+    for site, name in {(SITES[c.patch.site], SITES[c.patch.site].name(c.layer)) for c in cells}:
+        new, old = site.view(base.clean[name])[start].double(), site.view(base.corrupted[name])[to].double()
+        norms[name] = torch.stack([(new - old).square().sum(-1), old.square().sum(-1)]).cpu()  # [2, pair, (head)]
+    found = {}
+    for cell in cells:
+        both = norms[SITES[cell.patch.site].name(cell.layer)]
+        if cell.patch.head is not None:
+            both = both[..., cell.patch.head]
+        both = both.sum(1) if cell.patch.position is None else both[:, place[cell.patch.position]]
+        found[cell] = float((both[0] / both[1].clamp_min(1e-300)).sqrt())
+    return found
 
 
-def seconds_needed(model, pair: Pair, site: str) -> float:
+def seconds_needed(model, pair: Pair, site: str, cells: Sequence[Cell] | None = None) -> float:
     """Expected duration of a sweep: its tokens times layers, at the rate of one block timed just now."""
     length = len(pair.alignment)
-    groups = chunks(grid(model.cfg, pair, site), length)
+    groups = chunks(grid(model.cfg, pair, site) if cells is None else cells, length)
     rows = max(1, max(len(group) for group in groups) // 2)  # a growing batch is half full on average
     stream = torch.randn(rows, length, model.cfg.d_model).to(model.device, model.dtype)
     with torch.no_grad():
