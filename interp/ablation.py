@@ -107,8 +107,8 @@ def treat(lm, pair: Pair, treatment: Treatment, sites: Sequence[str]) -> tuple[P
             **{**vars(runs), "clean_ids": runs.corrupted_ids, "clean_pieces": runs.corrupted_pieces,
                "alignment": [p if there else None for p, there in enumerate(covered)]}
         )  # fmt: skip
-    logits = (base.clean_logits, base.corrupted_logits)
-    return runs, Treated(clean, corrupted, *(logits if treatment.restores else reversed(logits)), pair, treatment)
+    other, own = (base.clean_logits, base.corrupted_logits) if treatment.restores else (base.corrupted_logits, base.clean_logits)
+    return runs, Treated(clean, corrupted, other, own, pair, treatment)
 
 
 def _written(

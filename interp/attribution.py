@@ -49,7 +49,8 @@ def attribute(
     to = torch.tensor([p for p, _ in pairs], device=model.device)
     start = torch.tensor([s for _, s in pairs], device=model.device)
     out = {}
-    for site in map(SITES.__getitem__, wanted):
+    for key in wanted:
+        site = SITES[key]
         rows = []
         for layer in range(model.cfg.n_layers):
             name = site.name(layer)
@@ -61,7 +62,7 @@ def attribute(
             row = effect.new_full((len(pair.alignment), *effect.shape[1:]), float("nan"))
             row[to] = effect
             rows.append(row.T if site.heads else row)
-        out[site.key] = torch.stack(rows).cpu()
+        out[key] = torch.stack(rows).cpu()
     return out
 
 

@@ -6,7 +6,15 @@ import torch
 from interp.ablation import WRITES, Treatment, flipped, treat
 from interp.attribution import attribute
 from interp.baseline import baseline
-from interp.headsweep import by_position, bytes_needed, check_memory, every, preview, shape_by_position, strongest
+from interp.headsweep import (
+    by_position,
+    bytes_needed,
+    check_memory,
+    every,
+    preview,
+    shape_by_position,
+    strongest,
+)
 from interp.metrics import METRICS
 from interp.patching import run_patched
 from interp.prompts import align
