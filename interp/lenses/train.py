@@ -37,7 +37,7 @@ class LensSpec:
     steps: int = 200
     batch: int = 8
     context: int = 64
-    lr: float = 5e-3
+    lr: float = 1e-2
     seed: int = 0
     eval_every: int = 50
     eval_rows: int = 16  # held-out sequences
@@ -50,7 +50,7 @@ class LensSpec:
         if self.rank is not None and (type(self.rank) is not int or self.rank < 1):
             raise LabError(f"rank is {self.rank!r}: give a whole number of at least 1, or none for whole matrices.")
         if not 0 < self.lr <= 1:
-            raise LabError(f"A learning rate of {self.lr!r} is outside 0 to 1: 5e-3 suits lenses.")
+            raise LabError(f"A learning rate of {self.lr!r} is outside 0 to 1: 1e-2 suits lenses.")
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> LensSpec:

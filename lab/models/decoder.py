@@ -183,10 +183,18 @@ class Decoder(nn.Module):
 
     def norm_gain(self, at: str) -> Tensor:
         """The gain `[d_model]` of "ln_final", "blocks.3.ln1" or "blocks.3.ln2"; ones where there is no norm."""
-        if at == "ln_final":
-            path = "norm"
-        else:
-            _, layer, which = at.split(".")
-            path = f"layers.{layer}." + {"ln1": "input_layernorm", "ln2": "post_attention_layernorm"}[which]
-        norm = self.model.get_submodule(path)
+        norm = self._norm(at)
         return norm.weight if isinstance(norm, Norm) else torch.ones(self.cfg.d_model, dtype=self.dtype, device=self.device)
+
+    def norm_bias(self, at: str) -> Tensor | None:
+        """The bias `[d_model]` of the same norms, or None."""
+        norm = self._norm(at)
+        return norm.bias if isinstance(norm, Norm) else None
+
+    def _norm(self, at: str) -> nn.Module:
+        if at == "ln_final":
+            return self.model.get_submodule("norm")
+        _, layer, which = at.split(".")
+        return self.model.get_submodule(
+            f"layers.{layer}." + {"ln1": "input_layernorm", "ln2": "post_attention_layernorm"}[which]
+        )

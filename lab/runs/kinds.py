@@ -16,6 +16,7 @@ KINDS: dict[str, str] = {
     "eval": "lab.evals.work:work",
     "profile": "lab.profiling.step:work",
     "bench": "lab.bench:work",
+    "tuned_lens": "interp.lenses.train:work",
 }
 
 

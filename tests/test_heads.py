@@ -1,0 +1,303 @@
+"""Direct attribution, head detectors and circuits against float64, the model's own runs, and TransformerLens."""
+
+import pytest
+import torch
+
+from interp.heads import circuits, patterns, weights
+from interp.lenses.direct import Asked, direct, interval, over_prompts
+from interp.sites import keep
+from lab import models
+from lab.errors import LabError
+from tests.interp_models import VOCAB, decoder
+
+LAYOUTS = {
+    "llama": {},
+    "untied": {"tied": False},
+    "qwen3": {"qk_norm": True},
+    "gpt2": {"norm": "layer", "positions": "learned", "act": "gelu", "bias": True, "n_kv_heads": 4},
+    "attention only": {"norm": "none", "positions": "learned", "act": "none", "d_mlp": 0, "n_kv_heads": 4, "tied": False},
+    "other outputs": {"norm": "none", "act": "relu", "tied": False, "out_vocab": 11},
+    "window": {"window": 3},
+}  # fmt: skip
+each = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+def tokens(rows: int, length: int, seed: int = 0, vocab: int = VOCAB) -> torch.Tensor:
+    return torch.randint(vocab, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+# ---- direct logit attribution
+
+
+@each
+def test_parts_sum_to_the_logit_difference(layout):
+    model = decoder(seed=3, **LAYOUTS[layout])
+    x = tokens(3, 7, 1)
+    answers, wrongs = tokens(3, 2, 2, 11), tokens(3, 2, 3, 11)
+    found = direct(model, x, answers, wrongs, positions=(2, -1), sources=True)
+    logits = model(x)[:, [2, 6]]
+    expected = logits.gather(-1, answers[..., None])[..., 0] - logits.gather(-1, wrongs[..., None])[..., 0]
+    assert torch.allclose(found.total, expected, atol=1e-12)
+    assert found.error < 1e-11
+    assert torch.allclose(found.sources.sum(-1), found.heads, atol=1e-12)
+    assert torch.allclose(sum(v for _, v in found.steps()), expected, atol=1e-11)
+    if model.cfg.act == "none":
+        assert found.neurons is None
+    else:
+        assert torch.allclose(found.neurons.sum(-1) + found.mlp_bias, found.mlps, atol=1e-11)
+
+
+@each
+def test_a_head_is_what_it_writes_times_the_direction(layout):
+    """The folded product against the naive one: the head's own write, normed by the frozen scale, unembedded."""
+    model = decoder(seed=5, **LAYOUTS[layout])
+    x, a = tokens(2, 6, 4), tokens(2, 1, 5, 11)
+    found = direct(model, x, a)
+    kept: dict = {}
+    names = [n for n in ("blocks.1.attn.hook_result", "ln_final.hook_scale") if n in model.hook_names()]
+    model(x, hooks=keep(names, kept))
+    write = kept["blocks.1.attn.hook_result"][:, -1]  # [n, head, d_model]
+    if model.cfg.norm == "layer":
+        write = write - write.mean(-1, keepdim=True)
+    if "ln_final.hook_scale" in kept:
+        write = write / kept["ln_final.hook_scale"][:, -1:]
+    logits = (write * model.norm_gain("ln_final")) @ model.W_U
+    expected = logits.gather(-1, a[:, None].expand(-1, 4, -1))[..., 0] - logits.mean(-1)
+    assert torch.allclose(found.heads[:, 0, 1], expected, atol=1e-12)
+
+
+def test_sources_say_which_token_a_head_read():
+    """A head's share by token is what it writes when all other weights of its pattern are set to zero."""
+    model = decoder(seed=9, n_layers=1)
+    x, a = tokens(1, 5, 4), tokens(1, 1, 5)
+    found = direct(model, x, a, sources=True)
+
+    def only(key: int):
+        return {"blocks.0.attn.hook_pattern": lambda p, name: p * (torch.arange(5) == key)}
+
+    for key in range(5):
+        kept: dict = {}
+        scale: dict = {}
+        model(x, hooks=keep(["ln_final.hook_scale"], scale))
+        model(x, hooks=only(key) | keep(["blocks.0.attn.hook_result"], kept))
+        write = kept["blocks.0.attn.hook_result"][0, -1, 2] / scale["ln_final.hook_scale"][0, -1] * model.norm_gain("ln_final")
+        logits = write @ model.W_U
+        assert found.sources[0, 0, 0, 2, key].item() == pytest.approx((logits[a[0, 0]] - logits.mean()).item(), abs=1e-12)
+
+
+def test_prompts_of_any_length_come_back_in_their_order():
+    model = decoder(seed=1)
+    asked = [Asked(tokens(1, n, n)[0].tolist(), n % VOCAB, (n + 3) % VOCAB) for n in (5, 9, 5, 3, 9, 5)]
+    together = over_prompts(model, asked, neurons=True, rows=2)
+    for i, one in enumerate(asked):
+        alone = direct(model, torch.tensor([one.ids]), torch.tensor([[one.answer]]), torch.tensor([[one.wrong]]))
+        assert torch.allclose(together.heads[i], alone.heads[0], atol=1e-12)
+        assert torch.allclose(together.neurons[i], alone.neurons[0], atol=1e-12)
+    with pytest.raises(LabError, match="give it to all"):
+        over_prompts(model, [asked[0], Asked([1, 2], 3)])
+    with pytest.raises(LabError, match="at least one"):
+        over_prompts(model, [])
+
+
+def test_interval_covers_the_mean():
+    """Of 200 samples of 24 draws, the 95 % interval holds the true mean in most; it narrows with the sample."""
+    generator = torch.Generator().manual_seed(7)
+    values = torch.randn(24, 200, generator=generator, dtype=torch.float64) + 3
+    mean, low, high = interval(values)
+    assert 0.85 < ((low < 3) & (high > 3)).double().mean() < 0.99
+    _, few_low, few_high = interval(values[:6])
+    assert (high - low).mean() < (few_high - few_low).mean()
+    assert torch.allclose(mean, values.mean(0))
+
+
+def test_half_precision_is_summed_in_single():
+    model = decoder(seed=3).to(torch.bfloat16)
+    found = direct(model, tokens(1, 7, 1), tokens(1, 1, 2))
+    assert found.error < 0.05 * float(found.heads.abs().max() + found.mlps.abs().max())
+
+
+def test_a_position_outside_the_prompt_and_a_backend_without_weights_are_sentences():
+    model = decoder()
+    with pytest.raises(LabError, match="7 tokens"):
+        direct(model, tokens(1, 7), tokens(1, 1), positions=(7,))
+    with pytest.raises(LabError, match="backend"):
+        direct(torch.nn.Identity(), tokens(1, 7), tokens(1, 1))
+
+
+# ---- heads by where they look
+
+
+def test_scores_are_those_of_transformer_lens():
+    """Their score divides by all queries, ours by those that have a target: the same sum."""
+    from transformer_lens import head_detector as theirs
+
+    model = decoder(seed=2, dtype=torch.float32)
+    half = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(4))[:8]
+    x = torch.cat([half, half])[None]
+    ours = patterns.detect(model, x, ["previous", "duplicate", "induction"])
+    _, acts = model.run_with_cache(x, names=lambda n: n.endswith("hook_pattern"))
+    for kind in ours:
+        target = getattr(theirs, f"get_{kind}_{'' if kind == 'induction' else 'token_'}head_detection_pattern")(x)
+        asked = (target.sum(-1) > 0).sum()
+        for layer in range(3):
+            for head in range(4):
+                score = theirs.compute_head_attention_similarity_score(
+                    acts[f"blocks.{layer}.attn.hook_pattern"][0, head], detection_pattern=target, exclude_bos=False,
+                    exclude_current_token=False, error_measure="mul",
+                )  # fmt: skip
+                assert ours[kind][layer, head].item() * asked / x.shape[1] == pytest.approx(score, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", list(patterns.KINDS))
+def test_a_perfect_head_scores_one_and_a_blind_one_nothing(kind):
+    model = decoder(n_layers=1)
+    half = torch.randperm(VOCAB)[:7]
+    x = torch.cat([half, half])[None]
+    target = patterns.KINDS[kind][1](x).double()
+
+    def staged(p, name):
+        out = torch.zeros_like(p)
+        out[:, 0] = target / target.sum(-1, keepdim=True).clamp_min(1)
+        out[:, 1, :, 0] = 1 if kind != "first" else 0
+        return out
+
+    seen: dict = {}
+
+    class Staged:
+        cfg = model.cfg
+
+        def __call__(self, tokens, hooks, last):
+            return model(tokens, hooks={n: (lambda p, name, f=f: f(staged(p, name), name)) for n, f in hooks.items()})
+
+    seen = patterns.detect(Staged(), x, [kind])
+    assert seen[kind][0, 0] == pytest.approx(1.0)
+    assert seen[kind][0, 2] == 0
+
+
+def test_a_text_without_repeats_has_no_induction():
+    with pytest.raises(LabError, match="repeated"):
+        patterns.detect(decoder(), torch.arange(6)[None], ["induction"])
+
+
+# ---- heads by their weights
+
+
+@each
+def test_copying_is_the_share_of_positive_eigenvalues(layout):
+    model = decoder(seed=6, **LAYOUTS[layout])
+    if model.cfg.out_vocab:
+        with pytest.raises(LabError, match="another vocabulary"):
+            weights.copying(model)
+        return
+    found = weights.copying(model)
+    cfg, eye = model.cfg, torch.eye(model.cfg.d_model, dtype=torch.float64)
+    centre = eye - 1 / cfg.d_model if cfg.norm == "layer" else eye
+    E = model.W_E @ centre
+    if cfg.norm != "none":
+        E = E / (E.square().mean(-1, keepdim=True) + cfg.norm_eps).sqrt()
+    for layer, head in ((0, 0), (2, 3)):
+        w, kv = model.head_weights(layer), head * cfg.n_kv_heads // cfg.n_heads
+        whole = E * model.norm_gain(f"blocks.{layer}.ln1") @ w.W_V[kv] @ w.W_O[head] @ centre * model.norm_gain("ln_final") @ model.W_U
+        values = torch.linalg.eigvals(whole)
+        assert found[layer, head].item() == pytest.approx((values.real.sum() / values.abs().sum()).item(), abs=1e-4)
+
+
+def test_a_head_that_copies_and_one_that_forbids():
+    model = decoder(norm="none", act="none", d_mlp=0, d_model=24, n_heads=4, n_kv_heads=4, d_head=6)
+    attention = model.model.layers[1].self_attn
+    attention.o_proj.weight.copy_(attention.v_proj.weight.T)  # W_O = W_V^T, and the unembedding is the embedding's
+    attention.o_proj.weight[:, 6:12] *= -1
+    scores = weights.copying(model)[1]
+    assert scores[0] == pytest.approx(1.0) and scores[1] == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize("kind", weights.COMPOSITIONS)
+@pytest.mark.parametrize("layout", ["llama", "gpt2"])
+def test_composition_is_the_norm_of_the_product(kind, layout):
+    model = decoder(seed=8, **LAYOUTS[layout])
+    cfg = model.cfg
+    found = weights.composition(model, kind)
+    assert found[0].isnan().all() and found[1, :, 1:].isnan().all() and not found[2, :, :2].isnan().any()
+
+    def matrices(layer: int, head: int):
+        w, kv = model.head_weights(layer), head * cfg.n_kv_heads // cfg.n_heads
+        gain = torch.diag(model.norm_gain(f"blocks.{layer}.ln1"))
+        if cfg.norm == "layer":
+            gain = (torch.eye(cfg.d_model, dtype=torch.float64) - 1 / cfg.d_model) @ gain
+        return gain @ w.W_Q[head] @ (gain @ w.W_K[kv]).T, gain @ w.W_V[kv] @ w.W_O[head]
+
+    for receiver, sender in (((1, 0), (0, 3)), ((2, 2), (1, 1)), ((2, 1), (0, 0))):
+        QK, OV = matrices(*receiver)
+        side = {"q": QK, "k": QK.T, "v": OV}[kind]
+        _, write = matrices(*sender)
+        expected = (write @ side).norm() / (write.norm() * side.norm())
+        assert found[receiver + sender].item() == pytest.approx(expected.item(), rel=1e-9)
+
+
+def test_unrelated_heads_compose_by_chance():
+    model = decoder(d_model=128, n_heads=4, n_kv_heads=4, d_head=8, norm="none")
+    assert weights.composition(model, "k").nanmean().item() == pytest.approx(weights.chance(model), rel=0.1)
+
+
+# ---- QK and OV circuits
+
+
+@pytest.mark.parametrize("layout", ["llama", "qwen3", "untied"])
+def test_qk_of_the_first_layer_is_what_the_model_computes(layout):
+    """Two tokens at any distance: the score the model gives in its first layer, which reads bare embeddings."""
+    model = decoder(seed=4, **LAYOUTS[layout])
+    x = tokens(1, 9, 6)
+    _, acts = model.run_with_cache(x, names=lambda n: n == "blocks.0.attn.hook_attn_scores")
+    stream = circuits.alone(model, x[0].tolist())
+    for head in range(4):
+        for distance in (0, 1, 4):
+            scores = circuits.qk(model, 0, head, stream, distance)
+            for query in range(distance, 9):
+                theirs = acts["blocks.0.attn.hook_attn_scores"][0, head, query, query - distance]
+                assert scores[query, query - distance].item() == pytest.approx(theirs.item(), abs=1e-6)  # angles are in float32
+
+
+@pytest.mark.parametrize("layout", ["llama", "attention only"])
+def test_ov_is_what_looking_at_a_token_writes(layout):
+    """In a model of one layer, whose head is made to look at the first token alone."""
+    model = decoder(seed=4, **LAYOUTS[layout] | {"n_layers": 1, "positions": "none"})
+    x = tokens(1, 5, 2)
+    kept: dict = {}
+
+    def look(p, name):
+        return torch.zeros_like(p).index_fill(3, torch.tensor([0]), 1.0)
+
+    names = [n for n in ("blocks.0.attn.hook_result", "ln_final.hook_scale") if n in model.hook_names()]
+    model(x, hooks={"blocks.0.attn.hook_pattern": look} | keep(names, kept))
+    scale = kept["ln_final.hook_scale"][0, -1].item() if "ln_final.hook_scale" in kept else 1.0
+    for head in range(4):
+        logits = kept["blocks.0.attn.hook_result"][0, -1, head] * model.norm_gain("ln_final") / scale @ model.W_U
+        found = circuits.ov(model, 0, head, circuits.alone(model, [int(x[0, 0])]), scale)
+        assert torch.allclose(found[0], logits - logits.mean(), atol=1e-12)
+
+
+def test_circuits_say_what_is_not_there():
+    model = decoder()
+    stream = circuits.alone(model, [1, 2], layers=2)
+    assert torch.allclose(stream[1], model.run_with_cache(torch.tensor([[2]]))[1]["blocks.1.hook_resid_post"][0, 0])
+    with pytest.raises(LabError, match=r"no head 3\.0"):
+        circuits.qk(model, 3, 0, stream)
+    with pytest.raises(LabError, match="apart"):
+        circuits.qk(model, 1, 0, stream, distance=32)
+
+
+# ---- the bundled model
+
+
+def test_pocket_has_the_heads_that_its_training_needs():
+    """It continues repeated lists and finishes indirect-object sentences: heads for both must be there."""
+    from interp.heads import names
+
+    lm = models.load("pocket")
+    scores = patterns.detect(lm.model, patterns.repeated(lm, rows=4))
+    assert scores["induction"].max() > 0.5 and scores["previous"].max() > 0.5
+    found = names.name_heads(lm, names.sentences(lm, 8))
+    assert found.mover.max() > 0.3
+    layer, head = divmod(int(found.mover.argmax()), lm.config.n_heads)
+    assert found.direct[layer, head] > 0, "a name mover writes the name it reads"
+    assert layer > 0 and found.io[layer, head] > found.s1[layer, head]
