@@ -72,7 +72,7 @@ CURATED: tuple[Preset, ...] = (
 )  # fmt: skip
 
 
-def _tabled() -> Iterator[Preset]:
+def tabled() -> Iterator[Preset]:
     """Candidates from the fact tables and the indirect-object generator, in a fixed order."""
     rows = [facts.pairs(relation, limit=40) for relation in RELATIONS]
     for turn in zip(*rows):
@@ -140,6 +140,6 @@ def presets(lm) -> list[Preset]:
             curated = fitting(lm, CURATED)
             right = [preset for preset, _ in known(lm, curated)]
             if len(right) < len(curated) // 2:
-                right += [preset for preset, _ in known(lm, list(_tabled())) if preset not in right]
+                right += [preset for preset, _ in known(lm, list(tabled())) if preset not in right]
             _found[lm.model] = right[:ENOUGH]
         return _found[lm.model]

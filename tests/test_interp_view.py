@@ -148,7 +148,7 @@ def test_of_one_title_the_equally_long_wording_is_taken(lm):
 
 def test_a_model_that_knows_nothing_has_no_presets(tmp_path, monkeypatch):
     monkeypatch.setattr(asking, "CURATED", CURATED[:2])
-    monkeypatch.setattr(asking, "_tabled", lambda: iter(CURATED[2:4]))
+    monkeypatch.setattr(asking, "tabled", lambda: iter(CURATED[2:4]))
     model = decoder()
     assert presets(SimpleNamespace(name="r", model=model, config=model.cfg, tokenizer=word_tokenizer(tmp_path))) == []
 

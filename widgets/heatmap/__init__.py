@@ -17,13 +17,16 @@ class Heatmap(anywidget.AnyWidget):
     `{"title", "text", "bars": [[token, probability], ...]}`, shown beside the map when exactly that cell is
     selected, in exported pages too. `col_labels2` stands under `col_labels` wherever it differs (the corrupted
     prompt under the clean one). `channel` names the map to other widgets of the page: a choice made on it is told to
-    them at once by the DOM event `lab:cells`, in exported pages too. `vmax` is where the scale is full; None takes the largest absolute value.
+    them at once by the DOM event `lab:cells`, in exported pages too. `frames` [step][rows][cols], set by `film`, are
+    shown in place of `data`: the newest, until a scrubber of the same channel chooses one of `steps`. `vmax` is where the scale is full; None takes the largest absolute value.
     """
 
     _esm = esm("heatmap")
     _css = css("heatmap")
 
     data = t.Bytes(help="float32, row-major").tag(sync=True)
+    frames = t.Bytes(help="float32, row-major").tag(sync=True)
+    steps = t.List(t.Int()).tag(sync=True)
     shape = t.List(t.Int()).tag(sync=True)
     row_labels = t.List(t.Unicode()).tag(sync=True)
     col_labels = t.List(t.Unicode()).tag(sync=True)
@@ -81,6 +84,14 @@ class Heatmap(anywidget.AnyWidget):
         if list(array.shape) != self.shape:
             raise ValueError(f"the heat map is {self.shape[0]} x {self.shape[1]}, the new values are {array.shape[0]} x {array.shape[1]}")
         self.data = array.tobytes()
+
+    def film(self, steps: Sequence[int], frames: Any) -> None:
+        """Shows one matrix a step, `frames` [step][rows][cols]; the scale is that of all of them together."""
+        array = np.ascontiguousarray(frames, dtype="<f4")
+        if array.shape != (len(steps), *self.shape):
+            raise ValueError(f"{len(steps)} steps of a {self.shape[0]} x {self.shape[1]} map are not {array.shape}")
+        with self.hold_sync():
+            self.frames, self.steps = array.tobytes(), [int(step) for step in steps]
 
 
 def _matrix(values: Any) -> np.ndarray:

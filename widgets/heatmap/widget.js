@@ -313,15 +313,31 @@ function render({ model, el, signal }) {
 
   // ---- traits ----------------------------------------------------------------------------------------------------
 
-  ui.watch(model, ["data", "shape", "vmax", "row_labels", "col_labels", "col_labels2", "row_title", "col_title", "value_title", "unit"], () => {
-    [rows, cols] = model.get("shape");
-    values = lab.array(Float32Array, model.get("data"));
+  let step = null; // of the frame shown
+  document.addEventListener("lab:step", (event) => {
+    if (!model.get("channel") || event.detail.channel !== model.get("channel") || event.detail.step === step) return;
+    step = event.detail.step;
+    load();
+    ui.repaint();
+  }, { signal: ui.signal });
+
+  /** The values of the frame chosen; of a map without frames, all there is. */
+  function load() {
+    const steps = model.get("steps"), size = rows * cols;
+    const all = lab.array(Float32Array, model.get(steps.length ? "frames" : "data"));
+    const found = steps.indexOf(step), i = found < 0 ? steps.length - 1 : found;
+    values = steps.length ? all.subarray(i * size, (i + 1) * size) : all;
     vmax = model.get("vmax");
-    if (!vmax) {
+    if (!vmax) { // one scale for all frames
       vmax = 0;
-      for (const v of values) if (Math.abs(v) > vmax && Number.isFinite(v)) vmax = Math.abs(v);
+      for (const v of all) if (Math.abs(v) > vmax && Number.isFinite(v)) vmax = Math.abs(v);
       vmax ||= 1;
     }
+  }
+
+  ui.watch(model, ["data", "frames", "steps", "shape", "vmax", "row_labels", "col_labels", "col_labels2", "row_title", "col_title", "value_title", "unit"], () => {
+    [rows, cols] = model.get("shape");
+    load();
     if (at && (at[0] >= rows || at[1] >= cols)) at = null;
     title.textContent = model.get("value_title");
     map.setAttribute("aria-label", `${model.get("value_title") || "Heat map"}: ${rows} by ${cols} cells, ${model.get("row_title") || "rows"} against ${model.get("col_title") || "columns"}. Arrow keys move, space selects.`);

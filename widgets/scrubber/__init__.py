@@ -12,7 +12,8 @@ class Scrubber(anywidget.AnyWidget):
     """`steps` in rising order, `value` the one chosen, `labels` a text for each (a loss, say).
 
     `steps` may grow. While the handle stands at the end it follows, so that what depends on `value` keeps up with
-    a run that is still going.
+    a run that is still going. `channel` names it to heat maps of the page that hold a frame for each step: they follow
+    the handle by the DOM event `lab:step`.
     """
 
     _esm = esm("scrubber")
@@ -22,6 +23,7 @@ class Scrubber(anywidget.AnyWidget):
     labels = t.List(t.Unicode()).tag(sync=True)
     title = t.Unicode().tag(sync=True)
     value = t.Int(None, allow_none=True).tag(sync=True)
+    channel = t.Unicode().tag(sync=True)
 
     def __init__(
         self,
@@ -29,6 +31,7 @@ class Scrubber(anywidget.AnyWidget):
         value: int | None = None,
         labels: Sequence[str] | None = None,
         title: str = "step",
+        channel: str = "",
     ) -> None:
         steps = [int(step) for step in steps]
         if labels is not None and len(labels) != len(steps):
@@ -39,5 +42,6 @@ class Scrubber(anywidget.AnyWidget):
             steps=steps,
             labels=[] if labels is None else [str(label) for label in labels],
             title=title,
+            channel=channel,
             value=value if value is not None else (steps[-1] if steps else None),
         )

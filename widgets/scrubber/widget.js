@@ -34,7 +34,14 @@ function render({ model, el, signal }) {
   }
   function go(i) { lab.save(model, "value", steps()[i]); }
 
+  /** Widgets that carry a frame for each step follow at once, in exported pages too. */
+  function tell(i) {
+    const channel = model.get("channel");
+    if (channel && steps().length) el.dispatchEvent(new CustomEvent("lab:step", { bubbles: true, composed: true, detail: { channel, step: steps()[i] } }));
+  }
+
   function show(i) {
+    tell(i);
     const label = model.get("labels")[i];
     slider.value = String(i);
     slider.setAttribute("aria-valuetext", steps().length ? `${model.get("title")} ${steps()[i]}${label ? `, ${label}` : ""}` : "none yet");

@@ -1,0 +1,1 @@
+"""The same measurement on two models, and along the checkpoints of one run."""
