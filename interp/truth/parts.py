@@ -13,7 +13,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from interp.truth.rasp import CATEGORICAL, NUMERICAL, Aggregate, Expr, Linear, Map, SelectorWidth, SequenceMap, Value, indices, tokens
+from interp.truth.rasp import (
+    CATEGORICAL,
+    NUMERICAL,
+    Aggregate,
+    Expr,
+    Linear,
+    Map,
+    Rule,
+    SelectorWidth,
+    SequenceMap,
+    Value,
+    indices,
+    tokens,
+)
 from lab.errors import LabError
 
 COLDNESS = 100.0  # score of a selected key, before the division by sqrt(d_head)
@@ -49,6 +62,8 @@ class Head:
     """Row i of `q` and of `k` makes number i of a query and a key, row i of `v` a value, written along row i of `o`.
 
     `to_bos` is the score of BOS over that of a selected key: 1/2 where it is the last resort, 1 where it always counts.
+    `size` is the widest of the spaces it reads, BOS and `one` included: the paper's width of a head, which sets the
+    scale of the scores.
     """
 
     expr: Aggregate | SelectorWidth
@@ -57,12 +72,7 @@ class Head:
     k: list[Row]
     v: list[Row]
     o: list[Row]
-
-    @property
-    def size(self) -> int:
-        """What Tracr would make the head's width: the widest of the spaces that it reads."""
-        queries = len({d for row in self.q for d in row} - {ONE})
-        return max(queries + 2, len(self.k), len(self.v) + 1)
+    size: int
 
 
 def domain(program_vocab: Iterable[Value], length: int, exprs: Iterable[Expr]) -> dict[Expr, list[Value]]:
@@ -132,7 +142,8 @@ def head(expr: Aggregate | SelectorWidth, space: Callable[[Expr], list[Direction
     q.append({ONE: to_bos * COLDNESS})
     k.append({BOS: 1.0})
     read, written = ([BOS], [width_at(expr)]) if isinstance(expr, SelectorWidth) else (space(expr.values), space(expr))
-    return Head(expr, to_bos, q, k, [{d: 1.0} for d in read], [{d: 1.0} for d in written])
+    size = max(len(queries) + 2, len(keys) + 1, len(read) + 1)
+    return Head(expr, to_bos, q, k, [{d: 1.0} for d in read], [{d: 1.0} for d in written], size)
 
 
 def width_at(expr: SelectorWidth) -> Direction:
@@ -147,7 +158,7 @@ def neurons(expr: Expr, space: Callable[[Expr], list[Direction]], values: dict[E
     """The MLP that makes a sequence at each position."""
     if isinstance(expr, SelectorWidth):
         aux = width_at(expr)
-        steps = {1 / (width + 1): _write(expr, width) for width in values[expr]}
+        steps = {1 / (width + 1): _write(expr, width) for width in range(len(values[expr]))}
         at_bos = {aux: -1.0} | {d: -w for d, w in steps[1.0].items()}
         return [*_staircase(aux, steps), Neuron({BOS: 1.0}, at_bos)]
     if isinstance(expr, Map) and expr.inner.encoding == NUMERICAL:
@@ -162,17 +173,16 @@ def neurons(expr: Expr, space: Callable[[Expr], list[Direction]], values: dict[E
         if expr.first is expr.second:
             return neurons(Map(expr.name, _doubled(expr), expr.first, encoding=expr.encoding), space, values)
         pairs = itertools.product(space(expr.first), space(expr.second))
-        made2 = [(x, y, _tried(expr.rule.of, (x.value, y.value))) for x, y in pairs]
-        return [Neuron({x: 1.0, y: 1.0, ONE: -1.0}, _write(expr, z)) for x, y, z in made2 if z is not None]
+        of_pair = [(x, y, _tried(expr.rule.of, (x.value, y.value))) for x, y in pairs]
+        return [Neuron({x: 1.0, y: 1.0, ONE: -1.0}, _write(expr, z)) for x, y, z in of_pair if z is not None]
     if isinstance(expr, Linear):
-        (out,), out_of = space(expr), ((expr.a, *space(expr.first)), (expr.b, *space(expr.second)))
-        return [Neuron({d: sign}, {out: sign * factor}) for factor, d in out_of for sign in (1.0, -1.0)]
+        (out,), (x,), (y,) = space(expr), space(expr.first), space(expr.second)
+        factors = [(x, expr.a), (y, expr.b)]
+        return [Neuron({d: sign}, {out: sign * factor}) for d, factor in factors for sign in (1.0, -1.0)]
     raise TypeError(f"{type(expr).__name__} needs no MLP")
 
 
-def _doubled(expr: SequenceMap):
-    from interp.truth.rasp import Rule
-
+def _doubled(expr: SequenceMap) -> Rule:
     return Rule(expr.rule.text, lambda x: expr.rule.of(x, x))
 
 
