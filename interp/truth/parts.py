@@ -132,9 +132,9 @@ def _unlike(values: Iterable[Value]) -> list[Value]:
 
 def head(expr: Aggregate | SelectorWidth, space: Callable[[Expr], list[Direction]]) -> Head:
     """The head of a selection: number i of the key is key value i, so the query holds the values it selects."""
-    for what, read in (("keys", expr.select.keys), ("queries", expr.select.queries)):
-        if read.encoding != CATEGORICAL:
-            raise LabError(f"The {what} of {expr.name} must be categorical; {read.name} is numerical.")
+    for what, seen in (("keys", expr.select.keys), ("queries", expr.select.queries)):
+        if seen.encoding != CATEGORICAL:
+            raise LabError(f"The {what} of {expr.name} must be categorical; {seen.name} is numerical.")
     to_bos = 1.0 if isinstance(expr, SelectorWidth) else 0.5
     keys, queries = space(expr.select.keys), space(expr.select.queries)
     q = [{d: COLDNESS for d in queries if expr.select.holds(key.value, d.value)} for key in keys]
@@ -176,8 +176,8 @@ def neurons(expr: Expr, space: Callable[[Expr], list[Direction]], values: dict[E
         of_pair = [(x, y, _tried(expr.rule.of, (x.value, y.value))) for x, y in pairs]
         return [Neuron({x: 1.0, y: 1.0, ONE: -1.0}, _write(expr, z)) for x, y, z in of_pair if z is not None]
     if isinstance(expr, Linear):
-        (out,), (x,), (y,) = space(expr), space(expr.first), space(expr.second)
-        factors = [(x, expr.a), (y, expr.b)]
+        (out,), (first,), (second,) = space(expr), space(expr.first), space(expr.second)
+        factors = [(first, expr.a), (second, expr.b)]
         return [Neuron({d: sign}, {out: sign * factor}) for d, factor in factors for sign in (1.0, -1.0)]
     raise TypeError(f"{type(expr).__name__} needs no MLP")
 
