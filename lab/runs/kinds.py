@@ -17,6 +17,7 @@ KINDS: dict[str, str] = {
     "profile": "lab.profiling.step:work",
     "bench": "lab.bench:work",
     "tuned_lens": "interp.lenses.train:work",
+    "sae": "interp.features.train:work",
 }
 
 
