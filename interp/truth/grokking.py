@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from interp.truth import fourier
 from interp.truth.modular import ModularSpec, Training, split, words
+from interp.truth.packed import pack, read, unpack
 from interp.truth.words import write_tokenizer
 from lab import paths
 from lab.errors import LabError
@@ -40,12 +41,6 @@ SPECTRA = ("embedding", "logit_map")
 SPECTRA_EVERY = 5  # frames
 #: What the notebook steps through: memorised, the circuit forms, the memory is cleaned away, understood.
 SHIPPED = (0, 500, 1000, 5000, 8000, 9500, 11000, 25000)
-
-
-def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Eight-bit integers and one float32 scale a row, `weight` = integers * scale to half a step."""
-    scale = weight.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127
-    return (weight / scale).round().to(torch.int8), scale
 
 
 @dataclass(frozen=True)
@@ -66,18 +61,13 @@ class Story:
 
     @cached_property
     def _weights(self) -> dict[str, Tensor]:
-        return _read(self.directory / "epochs.safetensors")
+        return read(self.directory / "epochs.safetensors")
 
     def model(self, epoch: int) -> Decoder:
         """The model after that many updates, in float32."""
         if epoch not in self.saved:
             raise LabError(f"The weights of epoch {epoch} were not kept; there are {', '.join(map(str, self.saved))}.")
-        at = self.saved.index(epoch)
-        names = {name.removesuffix(".scale") for name in self._weights}
-        state = {n: self._weights[n][at].float() * self._weights[f"{n}.scale"][at] for n in names}
-        model = Decoder(self.spec.config())
-        model.load_state_dict(state)
-        return model.requires_grad_(False).eval()
+        return unpack(self.spec.config(), self._weights, self.saved.index(epoch))
 
     def at(self, name: str, epoch: int) -> float:
         """A curve's value at the frame nearest to an epoch."""
@@ -89,16 +79,9 @@ class Story:
         return self.epochs[::SPECTRA_EVERY]
 
 
-def _read(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise LabError(f"{file.name} of the grokking model cannot be read ({error}): restore {file.parent}.") from None
-
-
 def story(directory: Path = HOME) -> Story:
     """The bundled training; LabError when its files are not there whole."""
-    measured = _read(directory / "metrics.safetensors")
+    measured = read(directory / "metrics.safetensors")
     about = _about(directory)
     return Story(
         directory, ModularSpec.from_dict(about["spec"]), about["keys"], measured["epochs"].tolist(),
@@ -160,17 +143,6 @@ def measure(spec: ModularSpec, model: Decoder, kept: Tensor) -> tuple[list[int],
     return keys, out
 
 
-def pack(model: Decoder, kept: Tensor) -> dict[str, Tensor]:
-    """The weights of the given frames as integers and scales, each [epoch, ...]."""
-    out: dict[str, list[Tensor]] = {}
-    for flat in kept:
-        for name, p in fill(model, flat).named_parameters():
-            q, scale = quantised(p.detach().cpu())
-            out.setdefault(name, []).append(q)
-            out.setdefault(f"{name}.scale", []).append(scale)
-    return {name: torch.stack(parts) for name, parts in out.items()}
-
-
 def candidates(spec: ModularSpec) -> list[int]:
     """The epochs a training writes out, of which a few are chosen to be shipped."""
     early = [e for e in (200, 800) if e < spec.steps]
@@ -197,7 +169,7 @@ def record(out: Path, spec: ModularSpec, graph: bool = True) -> bool:
     directory = out / f"seed-{spec.seed}"
     directory.mkdir(parents=True)
     at = [epochs.index(e) for e in saved]
-    save_file({**pack(model, kept[at]), "last": kept[-1].cpu()}, directory / "epochs.safetensors")
+    save_file({**pack(fill(model, flat).state_dict() for flat in kept[at]), "last": kept[-1].cpu()}, directory / "epochs.safetensors")
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     about = {
         "spec": spec.to_dict(), "keys": keys, "saved": saved, "hardware": hardware, "torch": torch.__version__,
@@ -214,11 +186,11 @@ def ship(source: Path, epochs: Sequence[int] = SHIPPED, home: Path = HOME) -> No
     at = [about["saved"].index(e) for e in epochs]
     if home.exists():
         raise LabError(f"{home} exists already; move it away first.")
-    weights = _read(source / "epochs.safetensors")
+    weights = read(source / "epochs.safetensors")
     io.save(fill(Decoder(spec.config()), weights.pop("last")), None, home, dtype=torch.bfloat16)
     write_tokenizer(home, words(spec.p))
     save_file({name: w[at].contiguous() for name, w in weights.items()}, home / "epochs.safetensors")
-    _write_metrics(home, _read(source / "metrics.safetensors"), {**about, "saved": list(epochs)})
+    _write_metrics(home, read(source / "metrics.safetensors"), {**about, "saved": list(epochs)})
 
 
 def _write_metrics(directory: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
