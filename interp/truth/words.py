@@ -17,7 +17,7 @@ def write_tokenizer(directory: Path, words: Sequence[str]) -> Tokenizer:
 
     if len(set(words)) != len(words):
         raise ValueError("two of the words are the same")
-    inner = Inner(WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[-1]))
+    inner = Inner(WordLevel({word: i for i, word in enumerate(words)}))
     inner.pre_tokenizer = WhitespaceSplit()  # type: ignore[assignment]
     directory.mkdir(parents=True, exist_ok=True)
     inner.save(str(directory / "tokenizer.json"))

@@ -25,6 +25,7 @@ from .tokenizer import Tokenizer
 __all__ = ["LM", "ModelInfo", "available", "load", "resolve", "save"]
 
 BUNDLED = {"pocket": "pocket", "pocket-draft": "pocket draft"}
+KNOWN_MECHANISM = ("induction", "grokking")  # models of interp.truth: bundled, not offered for text
 SMOLLM2 = "smollm2-135m"
 KEPT = 4  # models held in memory; a notebook that still uses an older one keeps it alive itself
 
@@ -68,7 +69,7 @@ def resolve(name: str, progress: Progress | None = None) -> Path:
     name = name.strip()
     if not name:
         raise LabError("No model is named; choose one from the list.")
-    if name in BUNDLED:
+    if name in BUNDLED or name in KNOWN_MECHANISM:
         return paths.MODELS / name
     if name == SMOLLM2:
         return fetch.smollm2(progress)

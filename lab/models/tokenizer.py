@@ -66,6 +66,11 @@ class Tokenizer:
             return self.inner.encode(text).ids
         except TypeError:
             raise LabError("The text holds half a character (a lone surrogate), which no tokenizer reads; remove it.") from None
+        except Exception as e:  # the library's own bare Exception
+            if "UNK" not in str(e):
+                raise
+            some = ", ".join(sorted(self.inner.get_vocab(), key=self.inner.token_to_id)[:8])
+            raise LabError(f"The text holds a word this model does not know; it reads words like {some}, set apart by spaces.") from None
 
     def decode(self, ids: list[int]) -> str:
         return self.inner.decode(ids, skip_special_tokens=False)

@@ -16,6 +16,8 @@ KINDS: dict[str, str] = {
     "eval": "lab.evals.work:work",
     "profile": "lab.profiling.step:work",
     "bench": "lab.bench:work",
+    "grokking": "interp.truth.modular:work",
+    "induction": "interp.truth.induction:work",
     "tuned_lens": "interp.lenses.train:work",
     "sae": "interp.features.train:work",
 }
