@@ -12,7 +12,10 @@ from interp.metrics import Scale
 from interp.prompts import Pair
 from interp.sites import SITES, keep
 
-ROTATED_KEY = "blocks.{layer}.attn.hook_rot_k"
+
+def cached_key(config) -> str:
+    """The hook point, `{layer}` in it, of the keys as a key-value cache holds them."""
+    return f"blocks.{{layer}}.attn.hook_{'rot_k' if config.positions == 'rope' else 'k'}"
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,17 @@ class Baseline:
 
 @torch.no_grad()
 def baseline(model, pair: Pair, sites: Sequence[str] = ()) -> Baseline:
-    """Run both prompts, keeping the given sites and what a sweep starts from: streams, keys and values.
+    """Run both prompts, keeping the given sites and, of a model that runs block by block, what a sweep starts from:
+    streams, keys and values.
 
     Prompts of equal length share one batch of two, so tokens before the first difference come out bit for bit the
     same.
     """
-    names = [SITES[s].name(i) for s in ("resid_pre", "v", *sites) for i in range(model.cfg.n_layers)]
-    names += [ROTATED_KEY.format(layer=i) for i in range(model.cfg.n_layers)]
+    layers = range(model.cfg.n_layers)
+    names = [SITES[s].name(i) for s in sites for i in layers]
+    if hasattr(model, "run_block"):
+        points = (SITES["resid_pre"].point, SITES["v"].point, cached_key(model.cfg))
+        names += [point.format(layer=i) for point in points for i in layers]
     device = model.device
     prompts = [pair.clean_ids, pair.corrupted_ids]
     batches = [prompts] if pair.equal_length else [[ids] for ids in prompts]

@@ -79,13 +79,16 @@ def generate(
     """Logits [row, vocab] after equally long prompts, and their greedy continuations with the patch held.
 
     Hooks act on the prompts' pass. Later tokens attend to it through the KV cache, where the patched positions stay
-    patched: the same as running prompt and continuation again with the patch in place.
+    patched: the same as running prompt and continuation again with the patch in place, which is what a model without
+    a cache (`interp.backends`) does; its hooks then fire once a token.
     """
     model, length = lm.model, len(prompts[0])
     new_tokens = max(0, min(new_tokens, lm.config.context - length))
-    cache = KVCache(lm.config, len(prompts), length + new_tokens, model.dtype, model.device)
+    cached = hasattr(model, "run_block")
+    more = {"cache": KVCache(lm.config, len(prompts), length + new_tokens, model.dtype, model.device)} if cached else {}
     tokens = torch.tensor([list(ids) for ids in prompts], device=model.device)
-    first = logits = model(tokens, hooks=hooks, cache=cache, last=True)[:, -1]
+    first = logits = model(tokens, hooks=hooks, last=True, **more)[:, -1]
+    held = None if cached or not hooks else {name: _within(hook, length) for name, hook in hooks.items()}
     said: list[list[int]] = [[] for _ in prompts]
     going = [True] * len(prompts)
     for step in range(new_tokens):
@@ -96,8 +99,26 @@ def generate(
                 said[row].append(token)
         if step == new_tokens - 1 or not any(going):
             break
-        logits = model(chosen[:, None], cache=cache)[:, -1]
+        tokens = chosen[:, None] if cached else torch.cat([tokens, chosen[:, None]], dim=1)
+        logits = model(tokens, hooks=held, last=True, **more)[:, -1]
     return first, said
+
+
+def _within(hook: Hook, length: int) -> Hook:
+    """The hook, shown the first `length` positions of a longer text."""
+
+    def run(activation: Tensor, name: str) -> Tensor | None:
+        at: tuple[slice, ...] = (slice(None), slice(length))
+        if name.endswith(("hook_pattern", "hook_attn_scores")):
+            at = (slice(None), slice(None), slice(length), slice(length))
+        part = hook(activation[at], name)
+        if part is None:
+            return None
+        new = activation.clone()
+        new[at] = part
+        return new
+
+    return run
 
 
 @torch.no_grad()

@@ -119,10 +119,13 @@ def _answers(model, prompts: Sequence[Sequence[int]]) -> list[int]:
     """The likeliest next token after each prompt; padding stands on the right, where attention never looks."""
     longest = max(len(ids) for ids in prompts)
     tokens = torch.tensor([[*ids, *[ids[-1]] * (longest - len(ids))] for ids in prompts], device=model.device)
+    at = (torch.arange(len(prompts)), [len(ids) - 1 for ids in prompts])
+    if not hasattr(model, "run_block"):
+        return model(tokens)[at].argmax(-1).tolist()
     stream = model.embed_tokens(tokens)
     for layer in range(model.cfg.n_layers):
         stream = model.run_block(layer, stream)
-    ends = stream[torch.arange(len(prompts)), [len(ids) - 1 for ids in prompts]]
+    ends = stream[at]
     return model.unembed(ends[:, None])[:, 0].argmax(-1).tolist()
 
 

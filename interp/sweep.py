@@ -7,18 +7,19 @@ One forward per cell repeats work, and three kinds of it are left out here, exac
   only tokens from its first patched position on and reads the earlier ones from the corrupted run's keys and values.
 - Where the clean activation is bit for bit the corrupted one (before the first difference), the patched run is the
   corrupted run.
+A model that cannot run block by block (`interp.backends`) gets whole passes of many rows, for the same numbers.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from interp.baseline import ROTATED_KEY, Baseline, baseline
+from interp.baseline import Baseline, baseline, cached_key
 from interp.metrics import Scale
 from interp.prompts import Pair
 from interp.sites import SITES, Intervention, Patch
@@ -26,6 +27,8 @@ from lab.errors import LabError
 from lab.models import KVCache
 
 TOKENS_PER_CHUNK = 512  # enough for the matrix products to run at full speed, few enough to show results early
+KEYS_PER_CHUNK = 64 * TOKENS_PER_CHUNK  # keys that the rows of a chunk see, copied once: memory of a long prompt
+LOGITS_AT_ONCE = 2**22  # 16 MB in fp32, and some copies
 TOP = 5
 
 
@@ -100,10 +103,12 @@ def grid(config, pair: Pair, site: str) -> list[Cell]:
 
 
 def chunks(cells: Sequence[Cell], length: int) -> list[list[Cell]]:
-    """Cells in groups of about TOKENS_PER_CHUNK tokens: neighbouring starts together, deep layers first."""
+    """Cells in groups of at most TOKENS_PER_CHUNK tokens (or one cell) and KEYS_PER_CHUNK keys: neighbouring starts
+    together, deep layers first."""
     out: list[list[Cell]] = []
     for cell in sorted(cells, key=lambda c: (c.start, -c.layer)):
-        if not out or (len(out[-1]) + 1) * (length - out[-1][0].start) > TOKENS_PER_CHUNK:
+        rows = len(out[-1]) + 1 if out else 0
+        if not out or rows * (length - out[-1][0].start) > TOKENS_PER_CHUNK or rows * length > KEYS_PER_CHUNK:
             out.append([])
         out[-1].append(cell)
     return out
@@ -125,6 +130,8 @@ def sweep(
     """
     started = time.perf_counter()
     cells = grid(model.cfg, pair, site) if cells is None else cells
+    if not prefix_stays(model.cfg):
+        cells = [replace(cell, start=0) for cell in cells]
     base = base or baseline(model, pair, (site,))
     changes = relative_changes(cells, pair, base)
     same = [cell for cell in cells if changes[cell] == 0]
@@ -140,18 +147,27 @@ def sweep(
     for cell, change in changes.items():
         result.changed[cell.row, cell.column] = change
     if same:
-        _fill(result, same, base.corrupted_logits.expand(len(same), -1))
+        _fill(result, same, base.corrupted_logits[None])
     yield result
+    run = _chunk if hasattr(model, "run_block") else _whole
     for group in groups:
-        for _ in _chunk(model, pair, base, group, result):
+        for _ in run(model, pair, base, group, result):
             result.seconds = time.perf_counter() - started
             yield result
+
+
+def prefix_stays(config) -> bool:
+    """Are tokens before a patched one what they are in the corrupted run, with keys that a hook can read? Not where
+    attention looks ahead, nor where keys are normalised and then not rotated."""
+    return getattr(config, "causal", True) and not (
+        getattr(config, "qk_norm", False) and config.positions != "rope"
+    )
 
 
 def _chunk(model, pair: Pair, base: Baseline, cells: list[Cell], result: Sweep) -> Iterator[None]:
     """Carry these cells through the model as one growing batch; stops for breath after every block."""
     start = cells[0].start
-    prefix = _Prefix(base, model.cfg.n_layers, start) if start else None
+    prefix = _Prefix(base, model.cfg, start) if start else None
     order: list[Cell] = []
     rows: Tensor | None = None
     for layer in range(min(c.layer for c in cells), model.cfg.n_layers):
@@ -170,16 +186,41 @@ def _chunk(model, pair: Pair, base: Baseline, cells: list[Cell], result: Sweep) 
         result.done += rows.shape[0] * rows.shape[1]
         if layer == model.cfg.n_layers - 1:
             with torch.no_grad():
-                _fill(result, order, model.unembed(rows[:, -1:])[:, 0])
+                for part in _slices(len(order), model.cfg.vocab_size):
+                    _fill(result, order[part], model.unembed(rows[part, -1:])[:, 0])
         yield
+
+
+def _whole(model, pair: Pair, base: Baseline, cells: list[Cell], result: Sweep) -> Iterator[None]:
+    """The same cells in whole passes, for a model whose blocks cannot be run one at a time."""
+    length = len(pair.alignment)
+    rows = max(1, TOKENS_PER_CHUNK // length)
+    for at in range(0, len(cells), rows):
+        part = cells[at : at + rows]
+        act = Intervention([c.patch for c in part], base.clean, pair.alignment, range(len(part)))
+        with torch.no_grad():
+            tokens = torch.tensor([pair.corrupted_ids] * len(part), device=model.device)
+            logits = model(tokens, hooks=act.hooks, last=True)[:, 0]
+            for places in _slices(len(part), model.cfg.vocab_size):
+                _fill(result, part[places], logits[places])
+        act.receipts()
+        result.done += sum((model.cfg.n_layers - c.layer) * (length - cells[0].start) for c in part)
+        yield
+
+
+def _slices(rows: int, width: int) -> list[slice]:
+    """Rows in pieces of at most LOGITS_AT_ONCE logits."""
+    step = max(1, LOGITS_AT_ONCE // width)
+    return [slice(at, min(at + step, rows)) for at in range(0, rows, step)]
 
 
 class _Prefix(KVCache):
     """The corrupted run's keys and values of the first `start` tokens, shared by every row of a batch."""
 
-    def __init__(self, base: Baseline, layers: int, start: int) -> None:
+    def __init__(self, base: Baseline, config, start: int) -> None:
         self.length, self.pad = start, None
-        self.keys = [base.corrupted[ROTATED_KEY.format(layer=i)][:start].transpose(0, 1) for i in range(layers)]
+        key, layers = cached_key(config), config.n_layers
+        self.keys = [base.corrupted[key.format(layer=i)][:start].transpose(0, 1) for i in range(layers)]
         self.values = [base.corrupted[SITES["v"].name(i)][:start].transpose(0, 1) for i in range(layers)]
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,6 +230,7 @@ class _Prefix(KVCache):
 
 
 def _fill(result: Sweep, cells: list[Cell], logits: Tensor) -> None:
+    """Write down what these cells gave; logits [cell, vocab], or [1, vocab] when all gave the same."""
     value = result.scale.value(logits).double()
     at = (torch.tensor([c.row for c in cells]), torch.tensor([c.column for c in cells]))
     result.value[at] = value.cpu()
@@ -219,9 +261,13 @@ def relative_changes(cells: Sequence[Cell], pair: Pair, base: Baseline) -> dict[
 
 
 def seconds_needed(model, pair: Pair, site: str, cells: Sequence[Cell] | None = None) -> float:
-    """Expected duration of a sweep: its tokens times layers, at the rate of one block timed just now."""
+    """Expected duration of a sweep: its tokens times layers, at the rate of one block (or pass) timed just now."""
     length = len(pair.alignment)
-    groups = chunks(grid(model.cfg, pair, site) if cells is None else cells, length)
+    cells = grid(model.cfg, pair, site) if cells is None else cells
+    if not hasattr(model, "run_block"):
+        rows = max(1, TOKENS_PER_CHUNK // length)
+        return _pass_s(model, rows, length) * len(cells) / rows
+    groups = chunks(cells, length)
     rows = max(1, max(len(group) for group in groups) // 2)  # a growing batch is half full on average
     stream = torch.randn(rows, length, model.cfg.d_model).to(model.device, model.dtype)
     with torch.no_grad():
@@ -229,3 +275,13 @@ def seconds_needed(model, pair: Pair, site: str, cells: Sequence[Cell] | None = 
         started = time.perf_counter()
         model.run_block(0, stream)
     return (time.perf_counter() - started) / (rows * length) * work(groups, model.cfg, length)
+
+
+def _pass_s(model, rows: int, length: int) -> float:
+    """Seconds of a whole pass, the second one: the first pays for set-up."""
+    tokens = torch.zeros(rows, length, dtype=torch.long, device=model.device)
+    with torch.no_grad():
+        model(tokens[:1], last=True)
+        started = time.perf_counter()
+        model(tokens, last=True)
+    return time.perf_counter() - started
