@@ -36,9 +36,9 @@ def attribute(
     the corrupted prompt without a partner are NaN. `sites=None` takes all that the model has; the pattern is left out
     when the prompts differ in length. `base` may hold another intervention's values (`interp.ablation`).
     """
-    for site in sites or ():
-        if site not in SITES:
-            raise LabError(f"There is no site called {site!r}; choose one of {', '.join(SITES)}.")
+    for key in sites or ():
+        if key not in SITES:
+            raise LabError(f"There is no site called {key!r}; choose one of {', '.join(SITES)}.")
     wanted = [s for s in (sites or sites_of(model)) if s != "pattern" or pair.equal_length]
     base = base or baseline(model, pair, wanted)
     scale = base.scale(pair, metric)
