@@ -5,6 +5,7 @@ import torch
 
 from interp.lenses import train, tuned
 from interp.lenses.logit import logit_lens
+from interp.lenses.patchscopes import PROMPTS, patchscope, placeholder
 from interp.lenses.tuned import TunedLens
 from interp.sites import keep
 from lab import models, runs
@@ -144,3 +145,59 @@ def test_a_damaged_lens_is_a_sentence(tmp_path):
         tuned.read(tmp_path, decoder())
     with pytest.raises(LabError, match="no tuned lens"):
         tuned.load("nothing", decoder())
+
+
+# ---- patchscopes
+
+
+def test_a_patchscope_is_one_patched_forward_a_cell(tmp_path):
+    lm = language_model(tmp_path)
+    source, target, place = [1, 5, 7, 8], [2, 3, 4, 9, 10], 3
+    found = patchscope(lm, source, 2, target, place, new_tokens=2, track=[6], k=3, rows=5)
+    kept: dict = {}
+    points = [f"blocks.{i}.hook_resid_pre" for i in range(3)] + ["blocks.2.hook_resid_post"]
+    lm.model(torch.tensor([source]), hooks=keep(points, kept))
+    assert found.sources == ["embed", "0", "1", "2"] and found.targets == ["0", "1", "2"]
+    for s, name in enumerate(points):
+        for t in range(3):
+
+            def put(stream, at, state=kept[name][0, 2]):
+                out = stream.clone()
+                out[0, place] = state
+                return out
+
+            hooks = {f"blocks.{t}.hook_resid_pre": put}
+            p = lm.model(torch.tensor([target]), hooks=hooks)[0, -1].softmax(-1)
+            assert found.tracked[6][s, t].item() == pytest.approx(p[6].item(), abs=1e-6)
+            first = int(p.argmax())
+            second = int(lm.model(torch.tensor([[*target, first]]), hooks=hooks)[0, -1].argmax())
+            assert found.ids[s, t, 0] == first and found.said[s][t] == [first, second][: len(found.said[s][t])]
+
+
+def test_a_state_put_where_it_came_from_changes_nothing(tmp_path):
+    lm = language_model(tmp_path)
+    ids = [1, 5, 7, 8, 9]
+    found = patchscope(lm, ids, 2, ids, 2, new_tokens=1, track=[3])
+    plain = lm.model(torch.tensor([ids]))[0, -1].softmax(-1)[3].item()
+    for layer in range(3):
+        assert found.tracked[3][layer, layer].item() == pytest.approx(plain, abs=1e-6)
+
+
+def test_pocket_reads_a_word_out_of_an_early_state():
+    """The list prompt asks for the word again: with its embedding in the place of the "?", pocket says it."""
+    lm = models.load("pocket")
+    target, place = placeholder(lm, PROMPTS["what is it? (list)"])
+    right = 0
+    for word in ("moon", "horse", "gold", "table", "wind", "fish", "bread", "snow"):
+        token = lm.tokenizer.single(f" {word}")
+        found = patchscope(lm, [token], 0, target, place, [1], [1, 2], new_tokens=0, k=1)
+        right += bool((found.ids == token).any())
+    assert right >= 6
+
+
+def test_a_prompt_without_a_place_is_a_sentence(tmp_path):
+    lm = models.load("pocket-draft")
+    with pytest.raises(LabError, match="end it with"):
+        placeholder(lm, "cat cat; hello")
+    with pytest.raises(LabError, match="4 tokens"):
+        patchscope(language_model(tmp_path), [1, 2, 3, 4], 4, [1, 2], 1)

@@ -99,7 +99,8 @@ def name_heads(lm, prompts: Sequence[Sentence]) -> NameHeads:
 
     for prompt in prompts:
         model(torch.tensor([prompt.ids], device=model.device), hooks=hooks(prompt), last=True)
-    return NameHeads(*(sums / len(prompts)).cpu(), whole.heads[:, 0].mean(0))
+    io, s1, s2, copied, mover = (sums / len(prompts)).cpu()
+    return NameHeads(io, s1, s2, copied, mover, whole.heads[:, 0].mean(0))
 
 
 def _known(lm) -> list[int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -246,7 +247,7 @@ def over_prompts(model, prompts: Sequence[Asked], neurons: bool = False, rows: i
         wrongs = None if without == {True} else torch.tensor([[p.wrong] for p in part], device=model.device)
         found.append((chosen, direct(model, ids, answers, wrongs, neurons=neurons)))
     order = torch.tensor([i for chosen, _ in found for i in chosen]).argsort()
-    joined = {}
+    joined: dict[str, Any] = {}
     for field in fields(Direct):
         values = [getattr(one, field.name) for _, one in found]
         joined[field.name] = None if values[0] is None else torch.cat(values)[order]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,36 @@ def judged(model, rows: Tensor, lens: TunedLens | None = None, batch: int = 8) -
     parts = [[float(kl) for kl in divergences(model, part, lens)] for part in rows.split(batch)]
     sizes = torch.tensor([len(part) for part in rows.split(batch)], dtype=torch.float64)
     return (sizes / sizes.sum() @ torch.tensor(parts, dtype=torch.float64)).tolist()
+
+
+def held_out(lm: LM, rows: int = 4, context: int = 64) -> Tensor:
+    """A few held-out rows of the generated text, made in a moment."""
+    return texts(lm, "mixed", 20_000, min(context, lm.config.context), 0)[1][:rows]
+
+
+def _reading_seconds(model, learning: bool) -> float:
+    """Seconds a token and layer take to be read through the unembedding, with gradients if learning, timed now."""
+    stream = torch.randn(1, 16, model.cfg.d_model, dtype=model.dtype, device=model.device)
+    best = math.inf
+    for _ in range(2):  # the first pays for set-up
+        started = time.perf_counter()
+        with torch.set_grad_enabled(learning):
+            x = stream.clone().requires_grad_(learning)
+            value = at_least_fp32(model.unembed(x)).log_softmax(-1).square().mean()
+            if learning:
+                torch.autograd.grad(value, x)
+        best = min(best, time.perf_counter() - started)
+    return best / 16
+
+
+def judging_seconds(model, tokens: int) -> float:
+    """How long `judged` takes for both lenses."""
+    return 2 * _reading_seconds(model, False) * tokens * (model.cfg.n_layers + 1)
+
+
+def training_seconds(model, spec: LensSpec) -> float:
+    """How long a training takes, its evaluations left out."""
+    return _reading_seconds(model, True) * spec.steps * spec.batch * spec.context * (model.cfg.n_layers + 1)
 
 
 def work(given: dict[str, Any], ctx: Context) -> None:
