@@ -1,9 +1,9 @@
 """The bundled dictionaries of pocket, made again: `python -m interp.features.make`. Wants a GPU.
 
-Three stages on pocket's own mixture of text: a sweep of small dictionaries that shows what sparsity costs
-(`data/models/features/sweep.json`), the autoencoders of the middle layer, and one transcoder a layer. Dictionaries of
-a stage learn side by side from the same activations. Steps are set from the speed measured first, so that the stages
-fit the minutes given.
+On pocket's own mixture of text: the autoencoder of a middle layer, two of other kinds beside it, one transcoder a layer,
+and a sweep that shows what sparsity costs (`data/models/features/*.json`). Dictionaries of a stage learn side by side
+from the same activations. Steps are set from the speed measured first, so that the stages fit the minutes given; a GPU
+waits for Python most of the time, so stages may as well run at once, each in a process.
 """
 
 import argparse
@@ -37,14 +37,17 @@ SWEEP = (
     *(BASE.changed(kind=kind, d_dict=2048, k=k) for kind in ("jumprelu", "gated") for k in (8, 16, 32, 64)),
     *(BASE.changed(kind="topk", d_dict=2048, k=32, lr=lr) for lr in (3e-4, 3e-3)),
 )
-AUTOENCODERS = tuple(BASE.changed(kind=kind, d_dict=2048, k=32) for kind in ("topk", "jumprelu", "gated"))
-TRANSCODERS = tuple(BASE.changed(target="transcoder", layer=i, d_dict=512, k=32) for i in range(8))
+LONG = BASE.changed(d_dict=2048, k=32, lr=3e-3)
+TRANSCODERS = tuple(BASE.changed(target="transcoder", layer=i, d_dict=512, k=32, lr=2e-3) for i in range(8))
 #: stage -> its specs, positions each dictionary is to see, and its share of the time
 STAGES: dict[str, tuple[Sequence[FeatureSpec], int, float]] = {
-    "autoencoders": (AUTOENCODERS, 200_000_000, 0.3),
-    "transcoders": (TRANSCODERS, 120_000_000, 0.4),
-    "sweep": (SWEEP, 40_000_000, 0.3),
+    "topk": ((LONG,), 200_000_000, 0.15),
+    "others": (tuple(LONG.changed(kind=kind) for kind in ("jumprelu", "gated")), 120_000_000, 0.2),
+    "transcoders-low": (TRANSCODERS[:4], 120_000_000, 0.2),
+    "transcoders-high": (TRANSCODERS[4:], 120_000_000, 0.2),
+    "sweep": (SWEEP, 40_000_000, 0.25),
 }
+BUNDLED = ("topk", "transcoders-low", "transcoders-high")  # the stages whose dictionaries are kept
 TIMED = 24  # steps that measure the speed
 CHECKED = 1024  # windows of held-out text a dictionary is measured on
 
@@ -130,7 +133,7 @@ def make(out: Path, stages: Sequence[str], minutes: float, share: float, format:
         for row in rows:
             print(json.dumps(row), flush=True)
         (out / f"{stage}.json").write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
-        if stage != "sweep":
+        if stage in BUNDLED:
             for (trainer, _), row in zip(made, rows):
                 store.save(trainer.folded(), out / named(trainer.spec), format, row | {"spec": trainer.spec.to_dict()})
         print(f"{stage}: {time.perf_counter() - started:.0f} s", flush=True)
