@@ -16,7 +16,8 @@ class Graph(anywidget.AnyWidget):
     Rows are the distinct `layer` numbers, the lowest at the bottom; nodes of one layer and column stand side by side.
     `port` names which of a node's inputs an edge enters (q, k, v): edges of different ports are drawn apart and keep
     their own weights. Edges are drawn strongest first, `shown` of them; green solid lines raise, red dashed lines
-    lower, and width is `|weight|` against the largest. Edges of weight zero or not a number are left out.
+    lower (`signs` words it otherwise), and width is `|weight|` against the largest. Edges of weight zero or not a
+    number are left out.
 
     `selected` is empty, `[node]`, `[from, to]` or `[from, to, port]`. `row_labels` names rows by their layer,
     `col_labels` names the columns 0, 1, ... under the picture. `quiet` leaves out rows that no drawn edge touches.
@@ -36,6 +37,7 @@ class Graph(anywidget.AnyWidget):
     col_title = t.Unicode().tag(sync=True)
     col_labels = t.List(t.Unicode()).tag(sync=True)
     quiet = t.Bool().tag(sync=True)
+    signs = t.List(t.Unicode(), ["raises", "lowers"]).tag(sync=True)
 
     def __init__(
         self,
@@ -50,12 +52,13 @@ class Graph(anywidget.AnyWidget):
         col_title: str = "",
         col_labels: Sequence[str] = (),
         quiet: bool = False,
+        signs: tuple[str, str] = ("raises", "lowers"),
     ) -> None:
         _check(nodes, edges)
         super().__init__(
             nodes=plain(nodes), edges=plain(edges), shown=max(1, shown), selected=list(selected), title=title, unit=unit,
             row_title=row_title, row_labels={f"{layer:g}": label for layer, label in (row_labels or {}).items()},
-            col_title=col_title, col_labels=list(col_labels), quiet=quiet,
+            col_title=col_title, col_labels=list(col_labels), quiet=quiet, signs=list(signs),
         )  # fmt: skip
 
     def update(self, edges: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]] | None = None) -> None:

@@ -279,7 +279,7 @@ function render({ model, el, signal }) {
 
   // ---- traits -----------------------------------------------------------------------------------------------------------
 
-  ui.watch(model, ["nodes", "edges", "title", "unit", "row_title", "row_labels", "col_title", "col_labels", "quiet"], () => {
+  ui.watch(model, ["nodes", "edges", "title", "unit", "row_title", "row_labels", "col_title", "col_labels", "quiet", "signs"], () => {
     nodes = model.get("nodes");
     byId = new Map(nodes.map((n) => [n.id, n]));
     edges = model.get("edges").filter((e) => e.weight && byId.has(e.from) && byId.has(e.to)).sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight));
@@ -287,7 +287,8 @@ function render({ model, el, signal }) {
     kinds = [...new Set(nodes.map((n) => n.kind ?? ""))];
     hover = null;
     title.textContent = model.get("title");
-    keys.replaceChildren(h("span", {}, h("i"), "raises"), h("span", {}, h("i.less"), "lowers"));
+    const [up, down] = model.get("signs");
+    keys.replaceChildren(h("span", {}, h("i"), up), h("span", {}, h("i.less"), down));
     map.setAttribute("aria-label", `${model.get("title") || "Graph"}: ${nodes.length} nodes, ${edges.length} edges. Arrow keys move between nodes, enter selects.`);
     tellCut();
     describe();
