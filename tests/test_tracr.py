@@ -27,8 +27,7 @@ from interp.truth.wiring import circuit, wired
 from lab.errors import LabError
 
 REFERENCE = json.loads((Path(__file__).parent / "fixtures/tracr.json").read_text())
-# what the reference calls the same sequences
-NAMES = {"opp_idx-1": "target", "bools_open": "is_open", "bools_close": "is_close", "pair_balance": "balance"}
+NAMES = REFERENCE["ours"]  # what we call the same sequences
 each = pytest.mark.parametrize("key", PROGRAMS)
 
 

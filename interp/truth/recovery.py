@@ -63,44 +63,62 @@ def studies(compiled: Compiled, metric: Callable = distance, rows: int = 16, see
     return [study(batch, means) for batch in batches]
 
 
-# ---- methods: studies and the kind of replacement to a score of every edge, [n_edges], never negative
+# ---- methods
 
 
-def _exact(compiled: Compiled, kind: str, rows: int) -> Tensor:
+@dataclass(frozen=True)
+class Method:
+    """`unit` says what its scores are; a gradient method reads `answer`, since at the clean run `distance` is flat."""
+
+    title: str
+    unit: str
+    of: Callable[[Compiled, str, int, Callable[[], bool]], Tensor]
+
+
+class Stopped(Exception):
+    """Somebody cancelled."""
+
+
+def _exact(compiled: Compiled, kind: str, rows: int, proceed: Callable[[], bool]) -> Tensor:
     return torch.stack([exact(study, kind).abs() for study in studies(compiled, distance, rows)]).mean(0)
 
 
-def _acdc(compiled: Compiled, kind: str, rows: int) -> Tensor:
-    """The largest threshold at which an edge is still kept, mean over the lengths."""
-    total = torch.zeros(Graph(compiled.model.cfg).n_edges, dtype=torch.float64)
-    parts = studies(compiled, distance, rows)
-    for study in parts:
+def _acdc(compiled: Compiled, kind: str, rows: int, proceed: Callable[[], bool]) -> Tensor:
+    """The largest threshold at which an edge is still kept, mean over the two longest lengths. On the longest alone
+    a program that counts could lose its count unseen: a head with nothing left to read says "as many as can be"."""
+    both = studies(compiled, distance, rows)[-2:]
+    total = torch.zeros(both[0].graph.n_edges, dtype=torch.float64)
+    for study in both:
         kept_at = torch.zeros_like(total)
         for threshold in THRESHOLDS:
-            *_, last = acdc(study, threshold, kind)
-            kept_at[last.kept] = threshold
-        total += kept_at / len(parts)
+            kept = study.graph.all()
+            for state in acdc(study, threshold, kind):
+                if not proceed():
+                    raise Stopped
+                kept = state.kept
+            kept_at[kept] = threshold
+        total += kept_at / len(both)
     return total
 
 
-def _gradient(steps: int) -> Callable[[Compiled, str, int], Tensor]:
-    def score(compiled: Compiled, kind: str, rows: int) -> Tensor:
+def _gradient(steps: int) -> Callable[[Compiled, str, int, Callable[[], bool]], Tensor]:
+    def score(compiled: Compiled, kind: str, rows: int, proceed: Callable[[], bool]) -> Tensor:
         return torch.stack([attribute_study(study, kind, steps).abs() for study in studies(compiled, answer, rows)]).mean(0)
 
     return score
 
 
-METHODS: dict[str, tuple[str, Callable[[Compiled, str, int], Tensor]]] = {
-    "exact": ("exact edge patching", _exact),
-    "acdc": ("ACDC", _acdc),
-    "eap": ("EAP", _gradient(1)),
-    "eap_ig": (f"EAP-IG, {STEPS} steps", _gradient(STEPS)),
+METHODS: dict[str, Method] = {
+    "exact": Method("exact edge patching", "squared change of the output", _exact),
+    "acdc": Method("ACDC", "largest threshold that keeps it", _acdc),
+    "eap": Method("EAP", "estimated change of the answer", _gradient(1)),
+    "eap_ig": Method(f"EAP-IG, {STEPS} steps", "estimated change of the answer", _gradient(STEPS)),
 }
 
 
-def edge_scores(compiled: Compiled, method: str, kind: str, rows: int = 16) -> Tensor:
-    """What the method thinks of every edge, float64 [n_edges]."""
-    return METHODS[method][1](compiled, kind, rows)
+def edge_scores(compiled: Compiled, method: str, kind: str, rows: int = 16, proceed: Callable[[], bool] = lambda: True) -> Tensor:
+    """What the method thinks of every edge, never negative, float64 [n_edges]. `proceed() == False` raises Stopped."""
+    return METHODS[method].of(compiled, kind, rows, proceed)
 
 
 # ---- curves

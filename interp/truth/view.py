@@ -1,9 +1,9 @@
-"""Pictures of a compiled program: its lines, its residual stream with every direction named, its circuit."""
+"""Pictures of a compiled program: its lines, its residual stream with every direction named, where its heads look."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -11,7 +11,6 @@ from typing import Any
 
 import marimo
 import torch
-from torch import Tensor
 
 from interp.truth.compile import Compiled, compile_program
 from interp.truth.parts import Direction
@@ -19,10 +18,7 @@ from interp.truth.programs import PROGRAMS
 from interp.truth.rasp import Value
 from interp.truth.wiring import Edge, circuit, idle
 from widgets.attention import Attention
-from widgets.graph import Graph as GraphPicture
 from widgets.tokens import Tokens
-
-SIGNS = ("in the circuit", "not in it")
 
 
 @lru_cache(maxsize=16)
@@ -152,52 +148,6 @@ def attention(compiled: Compiled, xs: Sequence[Value]) -> Attention:
         pattern.numpy(), ["BOS", *(said(x) for x in xs)], labels=[f"a{i}.h{h} {head.expr.name}" for i, h, head in used],
         selected=len(used) - 1, title="Where the heads look",
     )  # fmt: skip
-
-
-# ---- the circuit
-
-
-def picture(compiled: Compiled, weights: dict[Edge, float], title: str, shown: int, signs: tuple[str, str] = SIGNS, unit: str = "") -> GraphPicture:
-    """The parts from the embedding up to the logits, joined by these edges; the sign of a weight picks its colour."""
-    makes: dict[str, list[str]] = {}
-    for name, places in compiled.places.items():
-        for place in places:
-            makes.setdefault(place, []).append(name)
-    widest = compiled.model.cfg.n_heads
-    nodes = [{"id": "embed", "layer": 0, "column": widest / 2, "kind": "embed", "note": "tokens, indices and one"}]
-    rows = {0: "embed"}
-
-    def add(node: str, layer: int, column: float, kind: str, row: str) -> None:
-        names = makes.get(node, [])
-        nodes.append({"id": node, "layer": layer, "column": column, "kind": kind, "label": " ".join([node, *names][:3]),
-                      "note": f"makes {', '.join(names)}" if names else "empty: the program does not use it"})  # fmt: skip
-        rows[layer] = row
-
-    for i in range(compiled.model.cfg.n_layers):
-        for h in range(widest):
-            add(f"a{i}.h{h}", 2 * i + 1, h, "head", f"attention {i}")
-        add(f"m{i}", 2 * i + 2, widest, "MLP", f"MLP {i}")
-    last = 2 * compiled.model.cfg.n_layers + 1
-    nodes.append({"id": "logits", "layer": last, "column": widest / 2, "kind": "logits", "note": compiled.program.output.name})
-    rows[last] = "logits"
-    edges = []
-    for (sender, receiver), weight in weights.items():
-        node, _, port = receiver.rpartition(".") if receiver.endswith((".q", ".k", ".v")) else (receiver, "", "")
-        edges.append({"from": sender, "to": node, "weight": weight, **({"port": port} if port else {})})
-    return GraphPicture(nodes, edges, shown=shown, title=title, unit=unit, row_labels=rows, quiet=True, signs=signs)
-
-
-def truth_picture(compiled: Compiled, true: frozenset[Edge], spare: frozenset[Edge]) -> GraphPicture:
-    """The circuit as it was written; edges that are wired and idle are dashed."""
-    weights = dict.fromkeys(sorted(true), 1.0) | dict.fromkeys(sorted(spare), -0.3)
-    return picture(compiled, weights, "The circuit that was written", len(weights), ("needed", "wired, never needed"))
-
-
-def found_picture(compiled: Compiled, named: Callable[[Tensor], Sequence[Edge]], scores: Tensor, true: frozenset[Edge], title: str, unit: str) -> GraphPicture:
-    """As many of the best-scored edges as the circuit has; those outside it are dashed. `named` gives edges their names."""
-    edges = named(torch.ones(len(scores), dtype=torch.bool))
-    weights = {edge: (1.0 if edge in true else -1.0) * score for edge, score in zip(edges, scores.tolist()) if score > 0}
-    return picture(compiled, weights, title, len(true), unit=unit)
 
 
 _STYLE = """
