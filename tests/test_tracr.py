@@ -4,9 +4,13 @@ import json
 import random
 from pathlib import Path
 
+import marimo
 import pytest
 import torch
 
+from interp.circuits.graph import Graph
+from interp.circuits.score import auroc
+from interp.truth import marks, view
 from interp.truth.compile import compile_program
 from interp.truth.programs import PROGRAMS
 from interp.truth.rasp import (
@@ -23,6 +27,7 @@ from interp.truth.rasp import (
     indices,
     tokens,
 )
+from interp.truth.recovery import Stopped, answer, edge_scores, missed, roc, studies
 from interp.truth.wiring import circuit, wired
 from lab.errors import LabError
 
@@ -230,6 +235,83 @@ def test_the_circuits_of_the_two_classics(models):
         ("embed", "a0.h0.v"), ("a0.h0", "m0"), ("embed", "m0"), ("m0", "m1"), ("embed", "m1"), ("m1", "m2"),
         ("m2", "a3.h0.q"), ("embed", "a3.h0.k"), ("embed", "a3.h0.v"), ("a3.h0", "logits"),
     }  # fmt: skip
+
+
+# ---- methods against the circuit
+
+
+@pytest.mark.parametrize("key", ["reverse", "x_proportion"])
+def test_exact_patching_finds_the_whole_circuit_when_edges_are_cut(models, key):
+    graph = Graph(models[key].model.cfg)
+    truth = graph.mask(circuit(models[key]))
+    for seed_rows in (6, 11):
+        scores = edge_scores(models[key], "exact", "zero", seed_rows)
+        assert auroc(scores, truth) == 1
+        assert missed(graph, scores, truth) == []
+
+
+def test_a_counterfactual_of_equal_length_hides_lengths_and_positions(models):
+    graph = Graph(models["reverse"].model.cfg)
+    truth = graph.mask(circuit(models["reverse"]))
+    scores = edge_scores(models["reverse"], "exact", "counterfactual", 8)
+    assert set(graph.named(scores > 0)) == {("embed", "a3.h0.v"), ("a3.h0", "logits")}
+    assert 0.5 < auroc(scores, truth) < 0.7
+    assert set(missed(graph, scores, truth)) == circuit(models["reverse"]) - set(graph.named(scores > 0))
+
+
+def test_acdc_finds_it_too_and_can_be_stopped(models):
+    truth = Graph(models["reverse"].model.cfg).mask(circuit(models["reverse"]))
+    assert auroc(edge_scores(models["reverse"], "acdc", "zero", 6), truth) == 1
+    asked = iter([True, True, False])
+    with pytest.raises(Stopped):
+        edge_scores(models["reverse"], "acdc", "zero", 6, lambda: next(asked))
+
+
+def test_gradients_see_only_edges_that_are_wired(models):
+    graph = Graph(models["x_proportion"].model.cfg)
+    for method in ("eap", "eap_ig"):
+        assert set(graph.named(edge_scores(models["x_proportion"], method, "zero", 6) > 0)) == wired(models["x_proportion"])
+
+
+def test_the_roc_curve_has_the_area_of_its_ranks():
+    generator = torch.Generator().manual_seed(random.randrange(10**6))
+    scores = torch.randint(0, 6, (60,), generator=generator).double()
+    truth = torch.rand(60, generator=generator) < 0.4
+    curve = roc(scores, truth)
+    assert (curve.kept[0], curve.kept[-1], curve.found[-1], curve.wrong[-1]) == (0, 60, 1, 1)
+    assert torch.trapezoid(torch.tensor(curve.found), torch.tensor(curve.wrong)).item() == pytest.approx(auroc(scores, truth))
+
+
+def test_the_answer_is_what_the_clean_run_says(models):
+    """The metric of gradients is the output itself for a number, and the margin of the right value otherwise."""
+    for key, clean in (("x_proportion", None), ("reverse", 1.0)):
+        for study in studies(models[key], answer, rows=4):
+            values = study.measure(study.clean_logits)
+            meant = study.clean_logits[:, 1:, 0].mean(-1) if clean is None else torch.ones(4)
+            torch.testing.assert_close(values, meant, atol=1e-4, rtol=0)
+
+
+# ---- pictures
+
+
+def test_pictures_show_what_is_there(models):
+    compiled = models["reverse"]
+    page = marimo.as_html(view.stream(compiled, [1, 2, 3])).text
+    assert page.count("<tr") == 2 + compiled.model.cfg.d_model
+    assert "length:3, 1 at 1, after m0: 1.000" in page and "reverse:3, 1 at 1, after a3.h0: 1.000" in page
+    assert view.strips(compiled, [1, 2, 3]).rows[1]["pieces"] == ["BOS", "3", "2", "1"]
+    assert view.strips(models["x_proportion"], ["x", "w", "x"]).rows[1]["pieces"] == ["BOS", "1", "0.5", "0.667"]
+    looks = view.attention(compiled, [1, 2, 3])
+    assert looks.labels == ["a0.h0 length", "a3.h0 reverse"] and looks.shape == [2, 4, 4]
+    drawn = marks.truth_picture(compiled, *view.known("reverse")[1:])
+    assert {(e["from"], e["to"] + (f".{e['port']}" if "port" in e else "")) for e in drawn.edges if e["weight"] > 0} == circuit(compiled)
+
+
+def test_acdc_fills_its_row():
+    board = marks.board("histogram")
+    assert [row["zero"] for row in board.rows if row["id"] in ("exact", "acdc")] == [1.0, None]
+    marks.run_acdc("histogram", board, lambda: True)
+    assert next(row for row in board.rows if row["id"] == "acdc")["zero"] == 1.0
 
 
 # ---- what goes wrong

@@ -10,11 +10,10 @@ from typing import Any
 import plotly.graph_objects as go
 from torch import Tensor
 
-from interp.circuits.edges import KINDS
 from interp.circuits.graph import Graph
 from interp.circuits.score import auroc
 from interp.truth.compile import Compiled
-from interp.truth.recovery import METHODS, THRESHOLDS, Stopped, edge_scores, roc
+from interp.truth.recovery import METHODS, ORDER, THRESHOLDS, Stopped, edge_scores, roc
 from interp.truth.view import known
 from interp.truth.wiring import Edge
 from widgets.graph import Graph as GraphPicture
@@ -84,9 +83,9 @@ def mark(key: str, scores: Tensor) -> float:
 
 def board(key: str) -> Table:
     """AUROC by method and ablation; ACDC waits to be run."""
-    columns: list[dict[str, Any]] = [{"key": "method"}, *({"key": kind, "title": kind, "kind": "num", "digits": 3} for kind in KINDS)]
+    columns: list[dict[str, Any]] = [{"key": "method"}, *({"key": kind, "title": kind, "kind": "num", "digits": 3} for kind in ORDER)]
     rows: list[dict[str, Any]] = [
-        {"id": name, "method": method.title} | {kind: mark(key, scored(key, name, kind)) if name != "acdc" else None for kind in KINDS}
+        {"id": name, "method": method.title} | {kind: mark(key, scored(key, name, kind)) if name != "acdc" else None for kind in ORDER}
         for name, method in METHODS.items()
     ]
     return Table(rows, columns, name=f"auroc_{key}")
@@ -94,7 +93,7 @@ def board(key: str) -> Table:
 
 def run_acdc(key: str, table: Table, proceed: Callable[[], bool]) -> None:
     """Fill ACDC's row, an ablation at a time, until `proceed` says no."""
-    for kind in KINDS:
+    for kind in ORDER:
         try:
             value = mark(key, edge_scores(known(key)[0], "acdc", kind, ROWS, proceed))
         except Stopped:
@@ -108,7 +107,7 @@ def acdc_seconds(key: str) -> float:
     started = time.perf_counter()
     compiled.run(compiled.program.example)
     forward = time.perf_counter() - started
-    return forward * Graph(compiled.model.cfg).n_edges * len(THRESHOLDS) * len(KINDS) * 2 / 3  # many go at once
+    return forward * Graph(compiled.model.cfg).n_edges * len(THRESHOLDS) * len(ORDER) * 2 / 3  # many go at once
 
 
 def roc_plot(key: str, method: str, kind: str) -> go.Figure:
@@ -116,7 +115,7 @@ def roc_plot(key: str, method: str, kind: str) -> go.Figure:
     compiled, true, _ = known(key)
     truth = Graph(compiled.model.cfg).mask(true)
     figure = go.Figure()
-    for name in KINDS:
+    for name in ORDER:
         scores = scored(key, method, name)
         curve = roc(scores, truth)
         told = [f"{k} edges kept, score at least {t:.2g}" for k, t in zip(curve.kept, curve.threshold)]
@@ -126,8 +125,8 @@ def roc_plot(key: str, method: str, kind: str) -> go.Figure:
             hovertemplate="%{text}<br>circuit found %{y:.2f}, others kept %{x:.2f}<extra></extra>",
         )  # fmt: skip
     figure.update_layout(
-        height=300, title={"text": METHODS[method].title, "font": {"size": 14}}, margin={"t": 60},
-        xaxis={"title": {"text": "share of the other edges kept"}, "range": [-0.02, 1.02]},
+        height=320, margin={"t": 40},
+        xaxis={"title": {"text": f"share of the other edges kept, {METHODS[method].title}"}, "range": [-0.02, 1.02]},
         yaxis={"title": {"text": "share of the circuit found"}, "range": [-0.02, 1.04]},
     )  # fmt: skip
     return figure

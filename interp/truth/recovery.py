@@ -22,6 +22,7 @@ from interp.circuits.graph import Graph
 from interp.truth.compile import Compiled
 from interp.truth.rasp import CATEGORICAL
 
+ORDER = ("zero", "mean", "counterfactual")  # of what replaces an edge, from what shows most to what shows least
 THRESHOLDS = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)
 STEPS = 10
 

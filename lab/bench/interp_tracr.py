@@ -14,10 +14,9 @@ ROWS = 16
 @bench("interp")
 def known_circuits() -> None:
     """Area under the ROC curve of every method and ablation; the figure is that of exact edge patching, ablation zero."""
-    from interp.circuits.edges import KINDS
     from interp.circuits.graph import Graph
     from interp.circuits.score import auroc
-    from interp.truth.recovery import METHODS, edge_scores
+    from interp.truth.recovery import METHODS, ORDER, edge_scores
     from interp.truth.view import known
 
     cases, details = {}, {}
@@ -25,7 +24,7 @@ def known_circuits() -> None:
         compiled, true, _ = known(key)
         graph = Graph(compiled.model.cfg)
         truth = graph.mask(true)
-        table = {m: {kind: auroc(edge_scores(compiled, m, kind, ROWS), truth) for kind in KINDS} for m in METHODS}
+        table = {m: {kind: auroc(edge_scores(compiled, m, kind, ROWS), truth) for kind in ORDER} for m in METHODS}
         cases[key] = table["exact"]["zero"]
         details[key] = {
             "method": "exact", "ablation": "zero", "edges": graph.n_edges, "circuit": len(true), "rows": ROWS, "auroc": table,

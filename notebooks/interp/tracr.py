@@ -20,6 +20,14 @@ def _():
 
     from lab import page
 
+    def beside(*parts):
+        """Side by side while there is room, then one under the other."""
+        _boxes = "".join(f"<div>{mo.as_html(part).text}</div>" for part in parts)
+        return mo.Html(
+            "<style>.beside { display: flex; flex-wrap: wrap; gap: 16px 20px; align-items: flex-start }"
+            f".beside > * {{ flex: 1 1 440px; min-width: 0; max-width: 100% }}</style><div class='beside'>{_boxes}</div>"
+        )
+
     page.start(mo)
     page.header(
         "Does the method find a circuit that we wrote ourselves?",
@@ -29,7 +37,7 @@ def _():
         exhibits=("R9b",),
         aside=[page.share_button(mo, __file__)],
     )
-    return mo, page
+    return beside, mo, page
 
 
 @app.cell
@@ -60,7 +68,7 @@ def _(program):
 
 
 @app.cell
-def _(compiled, mo, page, text, view):
+def _(beside, compiled, mo, page, text, view):
     import time
 
     xs = page.guard(compiled.program.parse, text.value)
@@ -72,12 +80,12 @@ def _(compiled, mo, page, text, view):
         f"{_cfg.n_layers} layers, {_cfg.n_heads} head{'s' * (_cfg.n_heads > 1)} of {_cfg.d_head}, {_cfg.d_model} directions, "
         f"at most {_cfg.d_mlp} neurons a layer; run and drawn in {1e3 * (time.perf_counter() - _started):.0f} ms"
     )
-    mo.vstack([mo.hstack([_listing, _strips], widths=[1, 1], wrap=True, gap=2, align="start"), mo.md(f"<small>{_said}</small>")], gap=0.4)
+    mo.vstack([beside(_listing, _strips), mo.md(f"<small>{_said}</small>")], gap=0.4)
     return looks, stream
 
 
 @app.cell
-def _(mo, stream):
+def _(beside, looks, mo, stream):
     mo.vstack(
         [
             mo.md(
@@ -85,25 +93,19 @@ def _(mo, stream):
                 "Tinted blocks are what a part writes; grey is what was there already. One-hot for a value, a share of full "
                 "colour for a number."
             ),
-            stream,
+            beside(stream, looks),
         ]
     )
     return
 
 
 @app.cell
-def _(looks):
-    looks
-    return
-
-
-@app.cell
 def _(mo):
     from interp.circuits.edges import KINDS
-    from interp.truth.recovery import METHODS
+    from interp.truth.recovery import METHODS, ORDER
 
     method = mo.ui.dropdown({m.title: k for k, m in METHODS.items() if k != "acdc"}, value=METHODS["exact"].title, label="method")
-    kind = mo.ui.dropdown({text: k for k, text in KINDS.items()}, value=KINDS["zero"], label="an edge is replaced by")
+    kind = mo.ui.dropdown({KINDS[k]: k for k in ORDER}, value=KINDS["zero"], label="an edge is replaced by")
     mo.vstack(
         [
             mo.md(
@@ -114,17 +116,14 @@ def _(mo):
             mo.hstack([method, kind], justify="start", wrap=True, gap=1),
         ]
     )
-    return KINDS, METHODS, kind, method
+    return METHODS, kind, method
 
 
 @app.cell
-def _(METHODS, compiled, kind, marks, method, mo, program, spare, true):
+def _(METHODS, beside, compiled, kind, marks, method, program, spare, true):
     _found = marks.scored(program.value, method.value, kind.value)
     _one = METHODS[method.value]
-    mo.hstack(
-        [marks.truth_picture(compiled, true, spare), marks.found_picture(compiled, _found, true, f"Found by {_one.title}", _one.unit)],
-        widths="equal", wrap=True, gap=1, align="start",
-    )  # fmt: skip
+    beside(marks.truth_picture(compiled, true, spare), marks.found_picture(compiled, _found, true, f"Found by {_one.title}", _one.unit))
     return
 
 
@@ -137,16 +136,16 @@ def _(marks, mo, page, program):
 
 
 @app.cell
-def _(board, go, kind, marks, method, mo, program, stop):
+def _(beside, board, go, kind, marks, method, mo, program, stop):
     mo.vstack(
         [
             mo.md(
                 "## How well each method ranks the edges\n"
-                "AUROC: the chance that an edge of the circuit scores above one outside it. What replaces an edge decides it. "
+                "AUROC is the chance that an edge of the circuit scores above one outside it. What replaces an edge decides it. "
                 "A counterfactual input of equal length leaves positions and lengths as they are, so edges that carry only "
                 "those are never seen; zero cuts everything. Gradients of a saturated softmax are tiny, which costs EAP."
             ),
-            mo.hstack([board, marks.roc_plot(program.value, method.value, kind.value)], widths="equal", wrap=True, gap=1),
+            beside(board, marks.roc_plot(program.value, method.value, kind.value)),
             mo.hstack([go, stop], justify="start", gap=0.8),
         ]
     )
