@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from interp.truth.modular import loss64
+from interp.truth.modular import loss64, questions
 
 
 def basis(p: int, device: torch.device | str = "cpu") -> Tensor:
@@ -47,8 +47,6 @@ def share_of_largest(values: Tensor, n: int = 5) -> float:
 @torch.no_grad()
 def all_logits(model) -> Tensor:
     """Logits after `=` for every pair, [a, b, c]."""
-    from interp.truth.modular import questions
-
     p = model.cfg.vocab_size - 1
     return model(questions(p, model.device)[0], last=True)[:, -1].double().reshape(p, p, p)
 
@@ -121,6 +119,22 @@ def key_frequencies(logits: Tensor, least: float = 0.01) -> list[int]:
     return [k + 1 for k, share in enumerate((energy / energy.sum()).tolist()) if share >= least]
 
 
+@torch.no_grad()
+def neurons(model) -> Tensor:
+    """What every neuron of the MLP says after `=`, [a, b, neuron]."""
+    p = model.cfg.vocab_size - 1
+    kept = model.run_with_cache(questions(p, model.device)[0], lambda n: n == "blocks.0.mlp.hook_post")[1]
+    return kept["blocks.0.mlp.hook_post"][:, -1].reshape(p, p, -1)
+
+
+@torch.no_grad()
+def attention(model) -> Tensor:
+    """How much `=` looks at a, [a, b, head]; b has nearly all the rest."""
+    p = model.cfg.vocab_size - 1
+    kept = model.run_with_cache(questions(p, model.device)[0], lambda n: n == "blocks.0.attn.hook_pattern")[1]
+    return kept["blocks.0.attn.hook_pattern"][:, :, -1, 0].reshape(p, p, -1)
+
+
 def neuron_fits(activations: Tensor) -> tuple[Tensor, Tensor]:
     """How well one frequency explains each neuron: activations [a, b, neuron] -> (best k [neuron], share [neuron]).
 
@@ -129,7 +143,7 @@ def neuron_fits(activations: Tensor) -> tuple[Tensor, Tensor]:
     """
     p, n = activations.shape[0], activations.shape[-1]
     rows = basis(p, activations.device)
-    parts = torch.einsum("xa,yb,abn->xyn", rows, rows, activations.double()).square()
+    parts = (rows @ (rows @ activations.double().reshape(p, -1)).reshape(p, p, n)).square()
     total = parts.sum((0, 1)) - parts[0, 0]
     pairs = parts[1:, 1:].reshape(p // 2, 2, p // 2, 2, n).sum((1, 3)).diagonal(dim1=0, dim2=1).T  # [k, n]
     only_a = parts[1:, 0].reshape(p // 2, 2, n).sum(1)

@@ -3,8 +3,8 @@
     python -m interp.truth.grokking --out DIR            # trains it again, one to two minutes on a GPU
     python -m interp.truth.grokking --pack DIR           # writes data/models/grokking from what that left
 
-Weights travel as eight-bit integers with one scale a row (`epochs.safetensors`), the last epoch as bfloat16 too, as
-a model that `lab.models.load` opens.
+Weights travel as eight-bit integers with one scale a row (`epochs.safetensors`), those of the last epoch as bfloat16:
+`lab.models.load("grokking")`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from interp.truth import fourier
-from interp.truth.modular import ModularSpec, Training, split, words
+from interp.truth.modular import ModularSpec, Training, initial, split, words
 from interp.truth.packed import pack, read, unpack
 from interp.truth.words import write_tokenizer
 from lab import paths
@@ -39,8 +39,8 @@ SCALARS = (
 )  # fmt: skip
 SPECTRA = ("embedding", "logit_map")
 SPECTRA_EVERY = 5  # frames
-#: What the notebook steps through: memorised, the circuit forms, the memory is cleaned away, understood.
-SHIPPED = (0, 500, 1000, 5000, 8000, 9500, 11000, 25000)
+#: Kept between the first epoch and the last: memorised, the circuit forms, the memory is cleaned away, understood.
+SHIPPED = (500, 1000, 4000, 6000, 7000, 7500, 8500, 10_000)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Story:
     """A training and what was measured along it.
 
     `epochs` [frame]; `curves` name -> [frame] float64; `spectra` name -> norm at each frequency [frame / 5, k];
-    `saved` are the epochs whose weights are there.
+    `saved` are the epochs whose weights are there, of which the first is drawn anew and the last is the model itself.
     """
 
     directory: Path
@@ -67,7 +67,11 @@ class Story:
         """The model after that many updates, in float32."""
         if epoch not in self.saved:
             raise LabError(f"The weights of epoch {epoch} were not kept; there are {', '.join(map(str, self.saved))}.")
-        return unpack(self.spec.config(), self._weights, self.saved.index(epoch))
+        if epoch == self.saved[0]:
+            return initial(self.spec).requires_grad_(False).eval()
+        if epoch == self.saved[-1]:
+            return io.read(self.directory, torch.float32)
+        return unpack(self.spec.config(), self._weights, self.saved.index(epoch) - 1)
 
     def at(self, name: str, epoch: int) -> float:
         """A curve's value at the frame nearest to an epoch."""
@@ -104,7 +108,7 @@ def train(spec: ModularSpec, device: torch.device, graph: bool = True) -> tuple[
     training = Training(spec, device, graph)
     frames = spec.steps // spec.log_every + 1
     kept = torch.empty(frames, sum(p.numel() for p in training.model.parameters()), device=device)
-    epochs = []
+    epochs: list[int] = []
     for epoch in range(spec.steps + 1):
         if epoch:
             training.step()
@@ -190,7 +194,7 @@ def ship(source: Path, epochs: Sequence[int] = SHIPPED, home: Path = HOME) -> No
     io.save(fill(Decoder(spec.config()), weights.pop("last")), None, home, dtype=torch.bfloat16)
     write_tokenizer(home, words(spec.p))
     save_file({name: w[at].contiguous() for name, w in weights.items()}, home / "epochs.safetensors")
-    _write_metrics(home, read(source / "metrics.safetensors"), {**about, "saved": list(epochs)})
+    _write_metrics(home, read(source / "metrics.safetensors"), {**about, "saved": [0, *epochs, spec.steps]})
 
 
 def _write_metrics(directory: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ def write_tokenizer(directory: Path, words: Sequence[str]) -> Tokenizer:
     if len(set(words)) != len(words):
         raise ValueError("two of the words are the same")
     inner = Inner(WordLevel({word: i for i, word in enumerate(words)}))
-    inner.pre_tokenizer = WhitespaceSplit()  # type: ignore[assignment]
+    inner.pre_tokenizer = WhitespaceSplit()
     directory.mkdir(parents=True, exist_ok=True)
     inner.save(str(directory / "tokenizer.json"))
     (directory / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 1024}))

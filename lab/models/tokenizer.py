@@ -69,7 +69,8 @@ class Tokenizer:
         except Exception as e:  # the library's own bare Exception
             if "UNK" not in str(e):
                 raise
-            some = ", ".join(sorted(self.inner.get_vocab(), key=self.inner.token_to_id)[:8])
+            vocab = self.inner.get_vocab()
+            some = ", ".join(sorted(vocab, key=vocab.__getitem__)[:8])
             raise LabError(f"The text holds a word this model does not know; it reads words like {some}, set apart by spaces.") from None
 
     def decode(self, ids: list[int]) -> str:
