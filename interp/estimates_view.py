@@ -28,6 +28,7 @@ from widgets.tokens import Tokens
 MOST = 600  # points of one picture: of more cells the strongest estimates and, evenly, of the rest
 SAMPLE = 48  # points measured before anything is chosen
 FRAME_S = 0.15
+SHORT = {"gradient": "one gradient", "path": "mean of gradients", "integrated": "integrated at the site"}
 STEPS = (1, 2, 4, 8, 16, 32)
 
 
@@ -73,8 +74,7 @@ class Comparison:
             self._rows(),
             [
                 {"key": "what", "title": "patched"}, {"key": "estimate", "kind": "num", "digits": 3},
-                {"key": "exact", "kind": "num", "digits": 3}, {"key": "miss", "title": "estimate - exact", "kind": "num", "digits": 3},
-                {"key": "off", "title": "off by", "kind": "bar", "digits": 3},
+                {"key": "exact", "kind": "num", "digits": 3}, {"key": "off", "title": "off by", "kind": "bar", "digits": 3},
             ],
             page=12, sort=["off", "down"], name=f"estimates-{site}",
         )  # fmt: skip
@@ -83,7 +83,7 @@ class Comparison:
 
     def _rows(self) -> list[dict]:
         return [
-            {"what": label(self.site, c, self.pair), "estimate": e, "exact": x, "miss": e - x, "off": abs(e - x)}
+            {"what": label(self.site, c, self.pair), "estimate": e, "exact": x, "off": abs(e - x)}
             for c, e, x in zip(self.cells, self.estimates, self.exact)
         ]
 
@@ -144,8 +144,7 @@ class EverySite:
             [],
             [
                 {"key": "site"}, {"key": "cells", "kind": "num"},
-                *({"key": m, "title": f"r, {METHODS[m]}", "kind": "bar", "digits": 3} for m in self.methods),
-                {"key": "seconds", "title": "exact sweep", "unit": "s", "kind": "num", "digits": 2},
+                *({"key": m, "title": f"r, {SHORT[m]}", "kind": "bar", "digits": 3} for m in self.methods),
             ],
             name="estimates-by-site",
         )  # fmt: skip
@@ -176,7 +175,7 @@ class EverySite:
                 if stopped() and result.fraction < 1:
                     return
             rows.append({
-                "site": SITES[site].title, "cells": len(cells), "seconds": result.seconds,
+                "site": SITES[site].title, "cells": len(cells),
                 **{m: agreement(found[m], result.share) for m in self.methods},
             })  # fmt: skip
             self.table.update(rows)
@@ -203,13 +202,13 @@ class TokenView:
     def strips(self) -> Tokens:
         """Both methods, token under token, shaded on one scale."""
         rows, most = [], 0.0
-        for title, found in (
-            ("gradient × input", self.attribution("gradient")),
-            (f"integrated gradients, {self.steps} steps", self.attribution("integrated")),
+        slope, whole = self.attribution("gradient"), self.attribution("integrated")
+        for title, found, note in (
+            ("gradient × input", slope, f"sum {slope.total:+.2f}"),
+            (f"integrated gradients, {self.steps} steps", whole, f"sum {whole.total:+.2f} of {whole.difference:+.2f}"),
         ):
             values = found.tokens.tolist()
             most = max(most, max(abs(v) for v in values))
-            note = f"sum {found.total:+.2f}, should be {found.difference:+.2f}"
             rows.append({"label": title, "pieces": self.pair.clean_pieces, "ids": self.pair.clean_ids, "values": values, "note": note})
         return Tokens(rows, value_title="contribution to the metric", vmax=most or 1.0)
 

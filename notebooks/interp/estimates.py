@@ -269,9 +269,9 @@ def _(layer_site, layer_steps, layers_go, lm, mo, page, pair, scale):
 @app.cell
 def _(mo):
     _ideas = [
-        "Brush the points furthest from the diagonal: they are mostly early layers at the subject, where a patch changes much.",
+        "Brush the points furthest from the diagonal: where do they lie, and how much does a patch change there?",
         "Change the estimate to the mean of gradients along the embeddings: do the same points come home?",
-        "Choose single neurons: their patches are small, and a gradient is nearly exact for them.",
+        "Choose single neurons: a patch of one changes little, so is a gradient enough? And for the few that matter?",
         "Set the metric to probability: where the answer is sure, its gradient is almost zero and the estimate says nothing.",
         "Let the path begin at zero: how many steps until the sum is complete, and which tokens change their sign?",
     ]
