@@ -14,6 +14,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+
+def visible(piece: str) -> str:
+    """A token on one line."""
+    return piece.replace("\n", "⏎").replace("\t", "⇥")
+
+
 PLACES = ("here", "before", "two before")
 MOST_TOKENS = 8  # in one clause
 LEAST_SEEN = 4  # times a token must occur for a clause to name it
@@ -54,7 +60,7 @@ class Clause:
         if self.kind:
             return f"{verb}{'on' if self.place == 'here' else 'after'} {self.kind}"
         where = {"here": "on", "before": "after", "two before": "two after"}[self.place]
-        return f"{verb}{where} {', '.join(f'“{piece(t).strip() or piece(t)}”' for t in self.tokens)}"
+        return f"{verb}{where} {', '.join(f'“{visible(piece(t)).strip() or piece(t)}”' for t in self.tokens)}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ class Description:
         return "; ".join(c.words(piece) for c in self.clauses) or "nothing that a short description tells"
 
 
-class Tests:
+class Questions:
     """Every question a clause may ask, answered for each token of a text: columns of zeros and ones."""
 
     def __init__(self, tokens: Tensor, piece: Callable[[int], str]) -> None:
@@ -97,24 +103,24 @@ class Tests:
         return torch.isin(self.at[clause.place], torch.tensor(clause.tokens)).flatten()
 
 
-def simulate(description: Description, tests: Tests) -> Tensor:
+def simulate(description: Description, questions: Questions) -> Tensor:
     """How active the description says the neuron is, [window * pos]."""
-    out = torch.full(tests.at["here"].shape, description.floor).flatten()
+    out = torch.full(questions.at["here"].shape, description.floor).flatten()
     for clause in description.clauses:
-        out = out + clause.weight * tests.holds(clause)
+        out = out + clause.weight * questions.holds(clause)
     return out
 
 
-def propose(acts: Tensor, tests: Tests) -> list[Description]:
+def propose(acts: Tensor, questions: Questions) -> list[Description]:
     """One description a column of `acts` [window * pos, neuron]."""
     floor = acts.mean(0)
     rest = acts - floor
     total = rest.square().sum(0).clamp_min(1e-12)
     found: list[list[Clause]] = [[] for _ in range(acts.shape[1])]
     going = torch.ones(acts.shape[1], dtype=torch.bool)
-    lookups = {place: _Lookup(ids.flatten()) for place, ids in tests.at.items()}
-    names = list(tests.columns)
-    kinds = torch.stack([tests.columns[name] for name in names], 1).float()
+    lookups = {place: _Lookup(ids.flatten()) for place, ids in questions.at.items()}
+    names = list(questions.columns)
+    kinds = torch.stack([questions.columns[name] for name in names], 1).float()
     for _ in range(CLAUSES):
         which = going.nonzero()[:, 0]
         if not len(which):
@@ -127,7 +133,7 @@ def propose(acts: Tensor, tests: Tests) -> list[Description]:
             if clause is None or gain < WORTH * float(total[column]):
                 going[column] = False
                 continue
-            holds = tests.holds(clause).float()
+            holds = questions.holds(clause).float()
             share = holds.mean()
             rest[:, column] -= clause.weight * (holds - share)  # keeps the mean at zero
             floor[column] -= clause.weight * share

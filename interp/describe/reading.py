@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interp.sites import keep
+from interp.features import Dictionary
+from interp.features.activations import at_sites
 from lab.data import presets
 from lab.data.mixture import Mixture
 from lab.errors import LabError
@@ -75,33 +76,31 @@ class Neurons:
 class Features:
     """The features of a sparse autoencoder or transcoder of this model (`interp.features.load`)."""
 
-    dictionary: torch.nn.Module
+    dictionary: Dictionary
     name: str
 
     @property
     def layer(self) -> int:
-        return self.dictionary.layer  # type: ignore[return-value]
+        return self.dictionary.layer
 
     @property
     def title(self) -> str:
         return f"features of {self.name}"
 
     def count(self, config) -> int:
-        return self.dictionary.b_enc.shape[0]  # type: ignore[union-attr,return-value]
+        return self.dictionary.d_dict
 
     def read(self, lm, text: Text) -> Iterator[Tensor]:
         """[window, pos, feature], as `Neurons.read`."""
         with torch.no_grad():
-            for x in _at(lm, text, self.dictionary.hook_in):  # type: ignore[arg-type]
-                yield self.dictionary.encode(x)  # type: ignore[operator]
+            for x in _at(lm, text, self.dictionary.site_in):
+                yield self.dictionary.encode(x)
 
 
 @torch.no_grad()
 def _at(lm, text: Text, name: str) -> Iterator[Tensor]:
     for rows in text.tokens.split(ROWS):
-        kept: dict[str, Tensor] = {}
-        lm.model(rows.to(lm.model.device), hooks=keep([name], kept), last=True)
-        yield kept[name].float().cpu()
+        yield at_sites(lm.model, rows.to(lm.model.device), [name])[name].float().cpu()
 
 
 def activations(source: Neurons | Features, lm, text: Text, which: Tensor | None = None) -> Tensor:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interp.describe.clauses import Description, Tests, propose, simulate
+from interp.describe.clauses import Description, Questions, propose, simulate
+from interp.describe.endpoint import Endpoint
 from interp.describe.reading import Features, Neurons, Text, activations
 
 LEGIBLE = 0.5  # correlation from which a description counts as one
@@ -44,8 +45,8 @@ def correlation(a: Tensor, b: Tensor) -> Tensor:
 def describe(source: Neurons | Features, lm, seen: Text, held: Text, which: Tensor | None = None) -> Scored:
     """Propose from `seen`, score on `held`, for the neurons `which` (all of the source)."""
     fit = activations(source, lm, seen, which)
-    tests = Tests(seen.tokens, seen.piece)
-    descriptions = propose(fit, tests)
+    questions = Questions(seen.tokens, seen.piece)
+    descriptions = propose(fit, questions)
     table = _by_token(fit, seen.tokens.flatten(), held.tokens.flatten())
     del fit
     true = activations(source, lm, held, which)
@@ -61,8 +62,8 @@ def describe(source: Neurons | Features, lm, seen: Text, held: Text, which: Tens
 
 def simulated(descriptions: Sequence[Description], text: Text) -> Tensor:
     """[window * pos, description]."""
-    tests = Tests(text.tokens, text.piece)
-    return torch.stack([simulate(d, tests) for d in descriptions], 1)
+    questions = Questions(text.tokens, text.piece)
+    return torch.stack([simulate(d, questions) for d in descriptions], 1)
 
 
 def _by_token(acts: Tensor, ids: Tensor, wanted: Tensor) -> Tensor:
@@ -71,3 +72,11 @@ def _by_token(acts: Tensor, ids: Tensor, wanted: Tensor) -> Tensor:
     mean = torch.zeros(len(seen), acts.shape[1]).index_add_(0, row, acts) / n[:, None]
     at = torch.searchsorted(seen, wanted).clamp_max(len(seen) - 1)
     return torch.where((seen[at] == wanted)[:, None], mean[at], acts.mean(0))
+
+
+def judged(endpoint: Endpoint, source: Neurons | Features, lm, unit: Tensor, seen: Text, held: Text) -> tuple[str, float]:
+    """A server's description of one unit and its score on `held`; one request to propose, one a window to simulate."""
+    length = seen.tokens.shape[1]
+    text = endpoint.propose(activations(source, lm, seen, unit).view(-1, length), seen)
+    said = endpoint.simulate(text, held).flatten()[:, None]
+    return text, float(correlation(said, activations(source, lm, held, unit)).nan_to_num(0))

@@ -20,6 +20,7 @@ KINDS: dict[str, str] = {
     "induction": "interp.truth.induction:work",
     "tuned_lens": "interp.lenses.train:work",
     "sae": "interp.features.train:work",
+    "describe": "interp.describe.work:work",
 }
 
 
