@@ -12,7 +12,7 @@ from lab.data.mixture import Mixture
 from lab.data.packed import Stream
 from lab.models import LM
 
-NAME = "pocket-topk"
+NAME = "pocket-gated"
 CONTEXT = 256
 WINDOWS = 160  # whose loss is measured, mixed as pocket's training text
 EACH = 24  # windows of each domain alone
