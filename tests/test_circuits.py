@@ -455,3 +455,12 @@ def test_perplexity_is_that_of_the_tokens(tmp_path):
     broken = cut_model(lm, study, study.graph.all(), "zero")
     assert perplexity(broken, [text]) == pytest.approx(model.cfg.vocab_size), "nothing read, nothing known"
     assert next(outcome(whole, "the great tower")).said
+
+
+def test_a_search_may_start_from_fewer_edges():
+    study = Study(copier(), copier_batch())
+    g, truth = study.graph, study.graph.mask(COPIER_CIRCUIT)
+    start = truth.clone()
+    start[torch.randperm(g.n_edges, generator=torch.Generator().manual_seed(0))[:20]] = True
+    *_, last = acdc(study, 0.01, start=start)
+    assert last.kept.equal(truth) and last.done == last.total == int(start.sum())

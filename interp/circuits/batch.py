@@ -12,8 +12,7 @@ from interp.metrics import METRICS, at_least_fp32
 from lab.data import facts, ioi
 from lab.errors import LabError
 
-ROWS = 32  # prompts asked at once
-CANDIDATES = 160  # pairs tried for a batch
+ASKED = 160  # prompts tried for a batch
 BEHAVIOURS = {
     "ioi": "Indirect object: who receives the gift",
     "landmark": "Landmark to its city",
@@ -118,12 +117,7 @@ def behaviour(lm, name: str, rows: int = 16, seed: int = 0) -> Batch:
     """
     if name not in BEHAVIOURS:
         raise LabError(f"There is no behaviour {name!r}; choose one of {', '.join(BEHAVIOURS)}.")
-    found: list[tuple[list[int], list[int], int, int, tuple[str, str]]] = []
-    for candidates in _chunks(_candidates(lm, name, seed), ROWS):
-        correct = right(lm.model, [side for c in candidates for side in ((c[0], c[2]), (c[1], c[3]))])
-        found += [c for i, c in enumerate(candidates) if correct[2 * i] and correct[2 * i + 1]]
-        if len(found) >= rows:
-            break
+    found = (_swapped if name == "ioi" else _facts)(lm, name, rows, seed)
     if not found:
         raise LabError(
             f"{lm.name} answers no pair of “{BEHAVIOURS[name]}” rightly on both sides, so there is no circuit to find; "
@@ -133,34 +127,52 @@ def behaviour(lm, name: str, rows: int = 16, seed: int = 0) -> Batch:
     return Batch.of([(c[0], c[1]) for c in found], [c[2] for c in found], [c[3] for c in found], [c[4] for c in found])
 
 
-def _candidates(lm, name: str, seed: int):
-    """Tokenised pairs: (clean ids, corrupted ids, answer id, wrong id, texts); those that do not fit are left out."""
-    if name == "ioi":
-        items = ioi.prompts(CANDIDATES, seed)
-        sides = [((i.text, i.answer), (i.swapped.text, i.swapped.answer)) for i in items]
-    else:
-        sides = []
-        for phrasing in range(4):
-            told = [facts.prompt(f, phrasing) for f in facts.facts(name)]
-            asked = [(p.text, p.answer) for p in told]
-            sides += [(a, b) for a, b in zip(asked, [*asked[7 + seed :], *asked[: 7 + seed]]) if a[1] != b[1]]
-    encode = lm.tokenizer.encode
-    for (clean, right), (corrupted, wrong) in sides:
-        ids, other, a, b = encode(clean), encode(corrupted), encode(clean + right), encode(corrupted + wrong)
-        one_token = a[:-1] == ids and b[:-1] == other
-        if one_token and len(ids) == len(other) <= lm.config.context and a[-1] != b[-1]:
-            yield ids, other, a[-1], b[-1], (clean, corrupted)
+Found = tuple[list[int], list[int], int, int, tuple[str, str]]  # clean ids, corrupted ids, answer, wrong, texts
 
 
-def _chunks(items, size: int):
-    chunk = []
-    for item in items:
-        chunk.append(item)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+def _one_token(lm, text: str, answer: str) -> tuple[list[int], int] | None:
+    """A prompt and its answer as tokens; None when the answer is several or melts into the prompt."""
+    ids, whole = lm.tokenizer.encode(text), lm.tokenizer.encode(text + answer)
+    return (ids, whole[-1]) if whole[:-1] == ids and len(whole) <= lm.config.context else None
+
+
+def _swapped(lm, name: str, rows: int, seed: int) -> list[Found]:
+    """Indirect objects with their giver and receiver swapped."""
+    found: list[Found] = []
+    for chunk in _chunks(ioi.prompts(ASKED, seed), rows):
+        sides = [(_one_token(lm, i.text, i.answer), _one_token(lm, i.swapped.text, i.swapped.answer), i) for i in chunk]
+        whole = [(a, b, (i.text, i.swapped.text)) for a, b, i in sides if a and b and len(a[0]) == len(b[0]) and a[1] != b[1]]
+        correct = right(lm.model, [side for a, b, _ in whole for side in (a, b)]) if whole else []
+        found += [(a[0], b[0], a[1], b[1], texts) for n, (a, b, texts) in enumerate(whole) if correct[2 * n] and correct[2 * n + 1]]
+        if len(found) >= rows:
+            break
+    return found
+
+
+def _facts(lm, name: str, rows: int, seed: int) -> list[Found]:
+    """Facts the model knows, each beside another that is asked in the same words and equally many tokens."""
+    told = [facts.prompt(f, phrasing) for phrasing in range(4) for f in facts.facts(name)[seed:]]
+    tokens = [(p, side) for p in told if (side := _one_token(lm, p.text, p.answer))]
+    known: dict[tuple[int, int], list[tuple[str, list[int], int]]] = {}
+    found: list[Found] = []
+    for chunk in _chunks(tokens[:ASKED], 2 * rows):
+        for (p, (ids, answer)), correct in zip(chunk, right(lm.model, [side for _, side in chunk])):
+            if correct:
+                known.setdefault((p.phrasing, len(ids)), []).append((p.text, ids, answer))
+        found = [
+            (a[1], b[1], a[2], b[2], (a[0], b[0]))
+            for group in known.values()
+            for a, b in zip(group, [*group[1:], group[0]])
+            if a[2] != b[2]
+        ]
+        if len(found) >= rows:
+            break
+    return found
+
+
+def _chunks(items: Sequence, size: int) -> Iterator[Sequence]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 @torch.no_grad()

@@ -44,10 +44,13 @@ class Progress:
     forwards: int
 
 
-def acdc(study: Study, threshold: float = 0.01, kind: str = "counterfactual") -> Iterator[Progress]:
+def acdc(
+    study: Study, threshold: float = 0.01, kind: str = "counterfactual", start: Tensor | None = None
+) -> Iterator[Progress]:
     """Automatic circuit discovery (Conmy et al. 2023): from the logits down, an edge goes for good when the metric
     loses less than `threshold` by it, as a share of what lies between the clean run and replacing everything.
 
+    `start` [n_edges] keeps the search to these edges, all others being cut from the outset: large models have too many.
     Stop iterating to cancel; edges not yet decided are kept. Most removals succeed, so a batch holds "the next edge
     gone", "the next two gone", and so on: the first that fails ends the batch, and every decision is the one that a
     removal at a time would have made. Receivers of a node that no kept edge leaves are dropped untried.
@@ -55,12 +58,15 @@ def acdc(study: Study, threshold: float = 0.01, kind: str = "counterfactual") ->
     graph = study.graph
     ends = study.values(torch.stack([graph.none(), graph.all()]), kind).mean(-1)
     clean, span = float(ends[0]), float(ends[0] - ends[1])
-    gone, lost, done, forwards = graph.none(), 0.0, 0, 2
+    gone = graph.none() if start is None else ~start
+    lost = 0.0 if start is None else (clean - study.value(gone, kind)) / span
+    done, total, forwards = 0, int((~gone).sum()), 2
     most = study.sets_at_once
     ahead = min(8, most)
     for point in reversed(graph.points):
+        open_here = int((~point.of(gone)).sum())
         queue = _candidates(graph, point, gone)
-        done += point.size - len(queue)
+        done += open_here - len(queue)
         while queue:
             batch = queue[:ahead]
             sets = gone.repeat(len(batch), 1)
@@ -78,8 +84,8 @@ def acdc(study: Study, threshold: float = 0.01, kind: str = "counterfactual") ->
             queue = queue[decided:]
             done += decided
             ahead = max(2, taken) if failed else min(most, 2 * ahead)
-            yield Progress(done, graph.n_edges, ~gone, lost, forwards)
-    yield Progress(done, graph.n_edges, graph.prune(~gone), lost, forwards)
+            yield Progress(done, total, ~gone, lost, forwards)
+    yield Progress(done, total, graph.prune(~gone), lost, forwards)
 
 
 def _candidates(graph: Graph, point: Point, gone: Tensor) -> list[int]:
@@ -91,7 +97,7 @@ def _candidates(graph: Graph, point: Point, gone: Tensor) -> list[int]:
         owners = graph.owners(point.receivers[i])
         alive = owners == (LOGITS,) or any(bool(kept[senders == graph.sender(o)].any()) for o in owners)
         if alive:
-            out += list(range(start + point.senders - 1, start - 1, -1))
+            out += [e for e in range(start + point.senders - 1, start - 1, -1) if kept[e]]
         else:
             gone[start : start + point.senders] = True
     return out

@@ -136,6 +136,7 @@ function render({ model, el, signal }) {
 
   function draw() {
     const width = Math.floor(map.clientWidth);
+    map.hidden = cut.hidden = hint.hidden = !nodes.length || (model.get("quiet") && !edges.length);
     if (!width || !nodes.length) return;
     geo = measure(base.getContext("2d"), width);
     const ctx = lab.sized(base, width, geo.height), tokens = ui.colours();
@@ -212,7 +213,7 @@ function render({ model, el, signal }) {
         ...(into.length ? [h("h4", {}, "reads from"), table(into, (e) => `${nameOf(e.from)}${e.port ? ` to ${e.port}` : ""}`), more(into)] : []),
         ...(out.length ? [h("h4", {}, "writes to"), table(out, (e) => `${nameOf(e.to)}${e.port ? `.${e.port}` : ""}`), more(out)] : [])].filter(Boolean));
     } else if (edges.length) aside.replaceChildren(h("h3", {}, "Strongest edges"), table(edges, edgeName), h("p.soft.more", {}, "Choose a node to see all it reads and writes."));
-    else aside.replaceChildren(h("p.soft", {}, "No edges yet."));
+    else aside.replaceChildren(h("p.soft", {}, "no edges yet"));
   }
 
   // ---- choosing -------------------------------------------------------------------------------------------------------
