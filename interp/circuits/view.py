@@ -110,7 +110,7 @@ class Board:
         self.picture = picture(self.graph, "No edge is scored yet", unit)
         self.search = picture(self.graph, "ACDC has not searched yet", unit)
         self.search.quiet = True
-        self.faithful = Intervals(title="Faithfulness by size", span=(-0.2, 1.2), at=1.0)
+        self.faithful = Intervals(title="Faithfulness by the share kept", span=(-0.2, 1.2), at=1.0)
         self.protocol = Intervals(title="One circuit, every protocol", span=(-0.5, 1.5), at=1.0)
         self.scatter = Scatter([0.0], [0.0], title="Estimate against exact")
         self.table = Table([], [
@@ -199,7 +199,7 @@ class Board:
                 curves[level].append(one)
                 told = bootstrap(one.kept[0], one.clean, one.other)
                 rows.append({
-                    "label": f"the strongest {share:.1%}".replace(".0%", "%"), "series": f"only those {level}",
+                    "label": f"{share:.1%}".replace(".0%", "%"), "series": f"only the strongest {level}",
                     "value": told.value, "low": told.low, "high": told.high,
                     "note": f"{one.sizes[0]:,} edges; {one.left_without[0]:.0%} without them".replace("-0%", "0%"),
                 })  # fmt: skip
@@ -208,7 +208,7 @@ class Board:
                 return
         areas = {level: _joined(parts) for level, parts in curves.items()}
         said = ", ".join(f"{level} CPR {c.cpr:.2f}, CMD {c.cmd:.2f}" for level, c in areas.items())
-        self.faithful.title = f"Faithfulness by size ({said})"
+        self.faithful.title = f"Faithfulness by the share kept ({said})"
 
     # ---- estimate against exact
 

@@ -73,7 +73,7 @@ class Walk:
             heat.update(self.grid(worth).numpy())
             if stopped():
                 break
-        embedding = "" if worth[0].isnan() else f"; the embedding by itself {float(worth[0]):.1%}"
+        embedding = "" if worth[0].abs() < 5e-4 or worth[0].isnan() else f"; the embedding by itself {float(worth[0]):.1%}"
         heat.value_title = f"Into {told(receivers)}, share of the metric lost{embedding}"
 
     def grid(self, worth: Tensor) -> Tensor:

@@ -54,7 +54,6 @@ def _(Walk, behaviour, kind, lm, mo, page, through):
     walk.fill(_first, ["logits"], through.value and lm.config.n_layers <= 12)
     _first.selected = [walk.strongest(_first)]
     first = mo.ui.anywidget(_first)
-    first
     return first, live, walk
 
 
@@ -78,7 +77,8 @@ def _(first, lm, mo, page, part, walk):
     readers = page.guard(walk.receivers, *_cell, [part.value])
     _count = walk.candidates(readers)
     second = mo.ui.anywidget(walk.heat(readers, "second"))
-    mo.vstack([mo.md(f"## Into what you clicked, {_count} senders"), part, second])
+    _side = mo.vstack([mo.hstack([part, mo.md(f"{_count} senders")], justify="start", gap=1.5), second], gap=0.4)
+    mo.hstack([mo.vstack([mo.md("click a head or an MLP"), first], gap=0.4), _side], widths=[1, 1], gap=1, align="start", wrap=True)
     return readers, second
 
 

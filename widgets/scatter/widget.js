@@ -49,7 +49,8 @@ function render({ model, el, signal }) {
     axes(ctx, tokens);
     if (from) {
       const s = Math.min(1, (performance.now() - began) / MOVE_MS), ease = s * s * (3 - 2 * s);
-      for (let i = 0; i < n; i++) shown[i] = from[i] + (target(i) - from[i]) * ease;
+      // a point without a place yet (its y came after its label) is put where it belongs
+      for (let i = 0; i < n; i++) shown[i] = Number.isNaN(from[i]) ? target(i) : from[i] + (target(i) - from[i]) * ease;
       if (s < 1) requestAnimationFrame(() => !ui.signal.aborted && draw());
       else from = null;
     }
