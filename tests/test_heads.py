@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from interp.heads import circuits, patterns, weights
+from interp.heads.knockout import loss_without
+from interp.lenses import direct_view, families
 from interp.lenses.direct import Asked, direct, interval, over_prompts
 from interp.sites import keep
 from lab import models
@@ -301,3 +303,66 @@ def test_pocket_has_the_heads_that_its_training_needs():
     layer, head = divmod(int(found.mover.argmax()), lm.config.n_heads)
     assert found.direct[layer, head] > 0, "a name mover writes the name it reads"
     assert layer > 0 and found.io[layer, head] > found.s1[layer, head]
+
+
+def test_attribution_never_makes_what_heads_and_neurons_write():
+    """The largest tensor stays that of the model itself, at a shape where the naive way needs 20 times as much."""
+    from lab.bench.interp_heads import largest, naive
+
+    model = decoder(dtype=torch.float32, norm="layer", positions="learned", act="gelu", bias=True, n_kv_heads=4,
+                    d_model=24, d_mlp=96)  # fmt: skip
+    x, answers, wrongs = tokens(2, 8, 1), tokens(2, 8, 2), tokens(2, 8, 3)
+    ours, small = largest(model, lambda: direct(model, x, answers, wrongs, range(8)))
+    (heads, neurons), large = largest(model, lambda: naive(model, x, answers, wrongs))
+    assert torch.allclose(ours.heads, heads.double(), atol=1e-5) and torch.allclose(ours.neurons, neurons, atol=1e-5)
+    assert large.bytes >= 20 * small.bytes, (large.shape, small.shape)
+    _, plain = largest(model, lambda: model(x))
+    assert small.bytes <= max(plain.bytes, ours.neurons.nbytes)
+
+
+# ---- cutting heads
+
+
+@pytest.mark.parametrize("layout", ["llama", "gpt2", "attention only"])
+def test_a_cut_head_is_one_forward_without_it(layout):
+    model = decoder(seed=7, **LAYOUTS[layout])
+    x = tokens(1, 6, 9)[0]
+    found = loss_without(model, x, 3, 5)
+    whole = model(x[None])[0, -1]
+    for layer, head in ((0, 1), (2, 3)):
+
+        def cut(z, name, head=head):
+            return z.index_fill(2, torch.tensor([head]), 0.0)
+
+        logits = model(x[None], hooks={f"blocks.{layer}.attn.hook_z": cut})[0, -1]
+        expected = (whole[3] - whole[5]) - (logits[3] - logits[5])
+        assert found[layer, head].item() == pytest.approx(expected.item(), abs=1e-11)
+
+
+# ---- prompts of a kind
+
+
+@pytest.mark.parametrize("kind", list(families.FAMILIES))
+def test_families_give_prompts_that_pocket_answers(kind):
+    lm = models.load("pocket")
+    prompts = families.asked(lm, kind, 6)
+    assert len(prompts) == 6
+    assert (over_prompts(lm.model, prompts).total > 0).double().mean() >= 0.8
+
+
+def test_the_picture_of_an_attribution_holds_its_numbers():
+    lm = models.load("pocket")
+    ids = lm.tokens("The capital of France is")
+    right, wrong = (torch.tensor([[lm.tokenizer.single(x)]]) for x in (" Paris", " Rome"))
+    found = direct(lm.model, ids, right, wrong, sources=True)
+    bars = direct_view.waterfall(found, 0, {"pos": "#000", "neg": "#111", "faint": "#222"}, "").data[0]
+    assert sum(bars.y[:-1]) == pytest.approx(float(found.total), abs=0.1)
+    sources = direct_view.source_map(found, 0, lm.tokenizer.pieces(ids[0].tolist()))
+    layer, head = map(int, sources.row_labels[-1].split("."))
+    assert sources.values[-1].sum() == pytest.approx(float(found.heads[0, 0, layer, head]), abs=1e-5)
+    rows = direct_view.neuron_table(lm, found, 0, 5).rows
+    layer, neuron = map(int, rows[0]["neuron"].split("."))
+    assert rows[0]["value"] == pytest.approx(float(found.neurons.abs().max() * found.neurons[0, 0, layer, neuron].sign()))
+    up, down = direct_view.promotes(lm, layer, neuron, 3)
+    logits = lm.model.mlp_weights(layer).W_out[neuron].float() * lm.model.norm_gain("ln_final").float() @ lm.model.W_U.float()
+    assert logits[up].min() > logits.mean() > logits[down].max()

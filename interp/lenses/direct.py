@@ -25,7 +25,8 @@ from lab.errors import LabError
 
 @dataclass(frozen=True)
 class Direct:
-    """Contributions in logits, float64; n prompts, each read at q positions.
+    """Contributions in logits, float64 (neurons and sources, which are many, as the model computes, float32 at least);
+    n prompts, each read at q positions.
 
     `embed`, `positions`, `constant` [n, q]; `heads` [n, q, layer, head]; `attention_bias`, `mlps`, `mlp_bias`
     [n, q, layer], where `mlps` holds its bias already; `neurons` [n, q, layer, d_mlp] or None;
@@ -98,13 +99,18 @@ def direct(
     at = [p % length for p in positions]
     if any(not -length <= p < length for p in positions):
         raise LabError(f"A position lies outside the prompt, which has {length} tokens.")
-    last = at == [length - 1]
     reader = _Reader(model, unembedding(model, answers, wrongs), at, neurons, sources)
-    logits = at_least_fp32(model(tokens, hooks=reader.hooks(last), last=last))
-    said = logits if last else logits[:, at]
-    other = said.mean(-1) if wrongs is None else said.gather(-1, wrongs[..., None])[..., 0]
-    total = said.gather(-1, answers[..., None])[..., 0] - other
+    model(tokens, hooks=reader.hooks(), last=True)
+    # one position at a time: [n, q, vocab] would be the largest tensor of all
+    said = [reader.ending(i) for i in range(len(at))]
+    total = torch.stack([_asked(x, answers[:, i], None if wrongs is None else wrongs[:, i]) for i, x in enumerate(said)], 1)
     return reader.result(total, cfg)
+
+
+def _asked(logits: Tensor, answers: Tensor, wrongs: Tensor | None) -> Tensor:
+    """The measure itself, from logits [n, vocab]."""
+    other = logits.mean(-1) if wrongs is None else logits.gather(-1, wrongs[:, None])[:, 0]
+    return logits.gather(-1, answers[:, None])[:, 0] - other
 
 
 def unembedding(model, answers: Tensor, wrongs: Tensor | None) -> Tensor:
@@ -126,9 +132,11 @@ class _Reader:
         if model.cfg.norm == "layer":  # (x - mean(x)) · v = x · (v - mean(v))
             self.vector = self.vector - self.vector.mean(-1, keepdim=True)
         self.parts: dict[str, Tensor] = {}
+        self.scales: list[Tensor] = []
         self.pattern: Tensor | None = None
+        self.end: Tensor | None = None
 
-    def hooks(self, last: bool) -> dict[str, Hook]:
+    def hooks(self) -> dict[str, Hook]:
         cfg, known = self.model.cfg, set(self.model.hook_names())
         hooks: dict[str, Hook] = {"hook_embed": self.stream}
         if "hook_pos_embed" in known:
@@ -143,9 +151,21 @@ class _Reader:
                 hooks[f"{at}.hook_mlp_out"] = self.stream
                 if self.neurons:
                     hooks[f"{at}.mlp.hook_post"] = self._neurons(layer)
-        if "ln_final.hook_scale" in known:
-            hooks["ln_final.hook_scale"] = self._scale(last)
+        hooks[f"blocks.{cfg.n_layers - 1}.hook_resid_post"] = self._keep_end
         return hooks
+
+    def _keep_end(self, stream: Tensor, name: str) -> None:
+        self.end = stream[:, self.at]
+
+    def ending(self, i: int) -> Tensor:
+        """The model's logits [n, vocab] at the i-th position read; the final norm's scale is noted."""
+        assert self.end is not None
+
+        def note(scale: Tensor, name: str) -> None:
+            self.scales.append(at_least_fp32(scale)[:, 0, 0])
+
+        normed = self.model.cfg.norm != "none"
+        return at_least_fp32(self.model.unembed(self.end[:, i : i + 1], {"ln_final.hook_scale": note} if normed else None))[:, 0]
 
     def stream(self, x: Tensor, name: str) -> None:
         self.parts[name] = (at_least_fp32(x[:, self.at]) * self.vector).sum(-1)
@@ -185,28 +205,22 @@ class _Reader:
 
         return read
 
-    def _scale(self, last: bool) -> Hook:
-        def read(scale: Tensor, name: str) -> None:
-            self.parts[name] = at_least_fp32(scale if last else scale[:, self.at])[..., 0]
-
-        return read
-
     def result(self, total: Tensor, cfg) -> Direct:
-        scale = self.parts.get("ln_final.hook_scale", torch.ones_like(total)).double()
+        scale = torch.stack(self.scales, 1).double() if self.scales else torch.ones_like(total).double()
         zero = torch.zeros_like(total)
 
-        def part(name: str) -> Tensor:
-            x = self.parts.get(name, zero).double()
-            return x / scale.view(*scale.shape, *[1] * (x.dim() - 2))
+        def part(name: str, dtype: torch.dtype = torch.float64) -> Tensor:
+            x = self.parts.pop(name, zero).to(dtype)
+            return x / scale.view(*scale.shape, *[1] * (x.dim() - 2)).to(dtype)
 
-        def layers(name: str) -> Tensor:
-            return torch.stack([part(name.format(layer=i)) for i in range(cfg.n_layers)], 2).cpu()
+        def layers(name: str, dtype: torch.dtype = torch.float64) -> Tensor:
+            return torch.stack([part(name.format(layer=i), dtype) for i in range(cfg.n_layers)], 2).cpu()
 
         def bias(which: str, field: str) -> Tensor:
             rows = []
             for layer in range(cfg.n_layers):
                 b = None
-                if which == "attn" or f"blocks.{layer}.hook_mlp_out" in self.parts:
+                if which == "attn" or cfg.act != "none":
                     weights = self.model.head_weights(layer) if which == "attn" else self.model.mlp_weights(layer)
                     b = getattr(weights, field)
                 rows.append(zero.double() if b is None else (self.vector @ b.to(self.vector.dtype)).double() / scale)
@@ -216,8 +230,8 @@ class _Reader:
             part("hook_embed").cpu(), part("hook_pos_embed").cpu(), layers("blocks.{layer}.attn.hook_z"),
             bias("attn", "b_O"), layers("blocks.{layer}.hook_mlp_out"), bias("mlp", "b_out"),
             self.constant.double().cpu(), total.double().cpu(),
-            layers("blocks.{layer}.mlp.hook_post") if self.neurons and cfg.act != "none" else None,
-            layers("sources {layer}") if self.sources else None,
+            layers("blocks.{layer}.mlp.hook_post", self.vector.dtype) if self.neurons and cfg.act != "none" else None,
+            layers("sources {layer}", self.vector.dtype) if self.sources else None,
         )  # fmt: skip
 
 
