@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from interp.heads import circuits, patterns, weights
+from interp.heads import circuits, patterns, survey, view, weights
 from interp.heads.knockout import loss_without
 from interp.lenses import direct_view, families
 from interp.lenses.direct import Asked, direct, interval, over_prompts
 from interp.sites import keep
 from lab import models
 from lab.errors import LabError
-from tests.interp_models import VOCAB, decoder
+from tests.interp_models import VOCAB, decoder, language_model
 
 LAYOUTS = {
     "llama": {},
@@ -359,10 +359,58 @@ def test_the_picture_of_an_attribution_holds_its_numbers():
     assert sum(bars.y[:-1]) == pytest.approx(float(found.total), abs=0.1)
     sources = direct_view.source_map(found, 0, lm.tokenizer.pieces(ids[0].tolist()))
     layer, head = map(int, sources.row_labels[-1].split("."))
-    assert sources.values[-1].sum() == pytest.approx(float(found.heads[0, 0, layer, head]), abs=1e-5)
+    assert sources.values[-1].sum() == pytest.approx(float(found.heads[0, 0, layer, head]), abs=0.01)
     rows = direct_view.neuron_table(lm, found, 0, 5).rows
     layer, neuron = map(int, rows[0]["neuron"].split("."))
     assert rows[0]["value"] == pytest.approx(float(found.neurons.abs().max() * found.neurons[0, 0, layer, neuron].sign()))
     up, down = direct_view.promotes(lm, layer, neuron, 3)
     logits = lm.model.mlp_weights(layer).W_out[neuron].float() * lm.model.norm_gain("ln_final").float() @ lm.model.W_U.float()
     assert logits[up].min() > logits.mean() > logits[down].max()
+
+
+# ---- where the answer is known, and the page's parts
+
+
+def test_the_induction_model_is_read_right():
+    """Trained to repeat: a previous-token head below, induction heads above that read it by their keys."""
+    lm = models.load("induction")
+    scores = patterns.detect(lm.model, patterns.repeated(lm, length=16), ["previous", "induction"])
+    first = int(scores["previous"][0].argmax())
+    assert scores["previous"][0, first] > 0.8 and scores["previous"][1].max() < 0.3
+    assert scores["induction"][1].max() > 0.6 and scores["induction"][0].max() < 0.2
+    keys = weights.composition(lm.model, "k")[1, :, 0]
+    best = int(scores["induction"][1].argmax())
+    assert int(keys[best].argmax()) == first and keys[best, first] > 1.5 * weights.chance(lm.model)
+    copies = weights.copying(lm.model)
+    assert copies[1, best] > 0.5, "an induction head writes what it reads"
+
+
+def test_the_survey_of_pocket_and_of_a_model_that_reads_no_names(tmp_path):
+    lm = models.load("pocket")
+    found = survey.survey(lm, rows=2, sentences=4)
+    assert list(found.scores) == list(survey.SCORES) and not found.missing
+    rows = found.rows()
+    assert len(rows) == 40 and rows[32]["head"] == "6.2"
+    assert rows[32]["induction"] == pytest.approx(float(found.scores["induction"][6, 2]))
+    other = survey.survey(language_model(tmp_path, out_vocab=11, tied=False), rows=2)
+    assert set(other.missing) == {"copying", "mover"} and "induction" in other.scores
+
+
+def test_the_newest_choice_counts():
+    newest = view.Newest((6, 2))
+    assert newest.of([[6, 2]], ["6.2"]) == (6, 2)
+    assert newest.of([[1, 3]], ["6.2"]) == (1, 3)
+    assert newest.of([[1, 3]], ["6.2", "4.1"]) == (4, 1)
+    assert newest.of([], ["6.2", "4.1"]) == (4, 1) and newest.of([[6, 2]], []) == (6, 2)
+
+
+def test_circuit_maps_hold_what_the_circuits_say():
+    lm = models.load("pocket")
+    ids = view.words_of(lm, " river moon moon lamp")
+    assert len(ids) == 3
+    qk, ov, table = view.circuit_maps(lm, 6, 2, ids, 4, 1)
+    stream = circuits.alone(lm.model, ids, 1)
+    scores = circuits.qk(lm.model, 6, 2, stream, 4)
+    assert qk.values[-1] == pytest.approx((scores - scores.mean(-1, keepdim=True))[0].numpy(), abs=1e-4)
+    assert (ov.values[::-1].argmax(1) == torch.arange(3).numpy()).all(), "the induction head copies"
+    assert [row["token"] for row in table.rows] == ["river", "moon", "lamp"] and table.rows[0]["rank"] == 1

@@ -201,3 +201,12 @@ def test_a_prompt_without_a_place_is_a_sentence(tmp_path):
         placeholder(lm, "cat cat; hello")
     with pytest.raises(LabError, match="4 tokens"):
         patchscope(language_model(tmp_path), [1, 2, 3, 4], 4, [1, 2], 1)
+
+
+def test_the_bundled_lens_is_closer_to_the_model_at_every_layer():
+    lm = models.load("pocket")
+    held = train.held_out(lm, rows=3)
+    lens = tuned.load(tuned.found(lm)["bundled"], lm.model)
+    plain, better = train.judged(lm.model, held), train.judged(lm.model, held, lens)
+    assert all(b < 0.6 * p for b, p in zip(better, plain)), (better, plain)
+    assert sum((tuned.BUNDLED / "pocket" / name).stat().st_size for name in ("lens.json", "lens.safetensors")) < 0.4 * 2**20

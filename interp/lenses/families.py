@@ -29,7 +29,7 @@ def _texts(key: str, count: int, seed: int) -> Iterator[tuple[str, str, str]]:
         for text, answer in repeats.prompts(count, seed):
             yield text, answer, f" {text.split()[-1]}"
     else:
-        for one, other in facts.pairs(key, limit=count, seed=seed):
+        for one, other in facts.pairs(key, seed=seed):
             yield one.text, one.answer, other.answer
 
 

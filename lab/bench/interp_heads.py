@@ -27,7 +27,8 @@ class Largest(TorchDispatchMode):
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.old = {p.untyped_storage().data_ptr() for p in model.parameters()}
-        self.bytes, self.shape = 0, ()
+        self.bytes = 0
+        self.shape: tuple[int, ...] = ()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
