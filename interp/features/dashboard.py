@@ -35,10 +35,10 @@ COLUMNS = (
 def rows(lm: LM, dictionary: Dictionary, firings: Firings) -> list[dict[str, Any]]:
     """One row a feature that fired: density, largest activation, and what names it.
 
-    `fires` are the commonest tokens among its strongest firings, `purity` the share of the first of them, `promotes`
+    `fires` are the commonest tokens among its strongest firings (`name`: without their spaces), `purity` the share of the first of them, `promotes`
     the tokens its direction raises most, `domain` the commonest kind of text among the strongest firings.
     """
-    promoted = logit_effects(lm, dictionary).topk(3).indices
+    promoted = logit_effects(lm, dictionary).topk(2).indices
     pieces = lm.tokenizer.pieces
     tokens, density, most = firings.token(), firings.density(), firings.most()
     offsets = firings.offsets.tolist()
@@ -53,7 +53,8 @@ def rows(lm: LM, dictionary: Dictionary, firings: Firings) -> list[dict[str, Any
         found.append(
             {
                 "id": feature, "feature": feature, "density": 100 * float(density[feature]), "most": float(most[feature]),
-                "fires": " ".join(pieces([token for token, _ in common])), "purity": common[0][1] / (top.stop - first),
+                "fires": " ".join(pieces([token for token, _ in common])),
+                "name": " ".join(piece.strip() or "␣" for piece in pieces([token for token, _ in common])), "purity": common[0][1] / (top.stop - first),
                 "promotes": " ".join(pieces(promoted[feature].tolist())), "domain": where.most_common(1)[0][0],
             }
         )  # fmt: skip

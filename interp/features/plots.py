@@ -14,6 +14,8 @@ from interp.features.dashboard import histogram
 from interp.features.firings import Firings
 from lab.page.style import SERIES, tokens
 
+SYMBOLS = ("circle", "square", "diamond")  # of the kinds, in alphabetical order
+
 
 def spread(firings: Firings, feature: int) -> go.Figure:
     """Histogram of a feature's activations above zero."""
@@ -52,22 +54,23 @@ def recovery(trail: Sequence[tuple[int, float]], cosine: Tensor) -> go.Figure:
 
 def sweep() -> list[dict[str, Any]]:
     """The points of the recorded sweep; none where it is missing."""
-    points = []
+    points: list[dict[str, Any]] = []
     for part in ("sweep", "topk", "others"):
         path = store.BUNDLED / f"{part}.json"
         if path.exists():
-            points += [dict(point, bundled=part != "sweep") for point in json.loads(path.read_text())]
+            points += [dict(point, long=part != "sweep") for point in json.loads(path.read_text())]
     return points
 
 
 def frontier(points: Iterable[Mapping[str, Any]], yours: Iterable[Mapping[str, Any]] = (), against: str = "loss_recovered") -> go.Figure:
-    """Loss recovered against L0: one line a kind and size, bundled dictionaries ringed, runs of one's own as crosses."""
+    """Loss recovered against L0: one line a kind and size, longer training as open symbols, the bundled autoencoder
+    ringed, runs of one's own as crosses."""
     colour, names = tokens(), {"topk": "TopK", "jumprelu": "JumpReLU", "gated": "gated"}
     lines: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-    rings, rates = [], []
+    longer, rates = [], []
     for point in points:
-        if point["bundled"]:
-            rings.append(point)
+        if point["long"]:
+            longer.append(point)
         elif point["lr"] != 1e-3:
             rates.append(point)
         else:
@@ -78,17 +81,21 @@ def frontier(points: Iterable[Mapping[str, Any]], yours: Iterable[Mapping[str, A
     def told(point: Mapping[str, Any]) -> str:
         return f"dead {point['dead']:.1%}, {point['activations'] / 1e6:.0f} M activations, rate {point['lr']:g}"
 
-    def trace(name: str, some: list[Mapping[str, Any]], **style: Any) -> None:
+    def trace(name: str, some: Sequence[Mapping[str, Any]], **style: Any) -> None:
         some = sorted(some, key=lambda p: p["l0"])
         figure.add_scatter(x=[p["l0"] for p in some], y=[p[against] for p in some], text=[told(p) for p in some], name=name, hovertemplate=hover, **style)
 
     for i, ((kind, size), some) in enumerate(sorted(lines.items())):
         ink = colour[SERIES[i % len(SERIES)]]
-        trace(f"{names[kind]}, {size:,} features", some, mode="lines+markers", line={"color": ink, "width": 2}, marker={"size": 7, "symbol": i})
+        trace(f"{names[kind]}, {size:,} features", some, mode="lines+markers", line={"color": ink, "width": 2}, marker={"size": 7, "symbol": SYMBOLS[sorted(names).index(kind)]})
     if rates:
         trace("other learning rates", rates, mode="markers", marker={"size": 8, "symbol": "triangle-up-open", "color": colour["faint"]})
-    if rings:
-        trace("trained longer, bundled first", rings, mode="markers", marker={"size": 13, "symbol": "circle-open", "color": colour["kernels"], "line": {"width": 2}})
+    if longer:
+        symbols = [f"{SYMBOLS[sorted(names).index(p['kind'])]}-open" for p in sorted(longer, key=lambda p: p["l0"])]
+        trace("trained longer", longer, mode="markers", marker={"size": 11, "symbol": symbols, "color": colour["evals"], "line": {"width": 2}})
+    kept = [info.notes for info in store.available() if info.shape.target != "transcoder" and "loss_recovered" in info.notes]
+    if kept:
+        trace("bundled", kept, mode="markers", marker={"size": 19, "symbol": "circle-open", "color": colour["kernels"], "line": {"width": 1.5}})
     if mine := list(yours):
         trace("your runs", mine, mode="markers", marker={"size": 11, "symbol": "x", "color": colour["posttrain"]})
     figure.update_xaxes(type="log", title="L0, features active a token", tickvals=[4, 8, 16, 32, 64, 128, 256])

@@ -64,7 +64,7 @@ def point(run: runs.Run) -> dict[str, Any] | None:
         return None
     return {
         "kind": spec.kind, "d_dict": spec.d_dict, "l0": last["val_l0"], "loss_recovered": last["val_loss_recovered"],
-        "dead": last["val_dead"], "activations": last["activations"], "lr": spec.lr, "bundled": False,
+        "dead": last["val_dead"], "activations": last["activations"], "lr": spec.lr,
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import marimo
 import torch
 from torch import Tensor
 
@@ -108,6 +109,13 @@ def reading_seconds(dictionary: Dictionary, positions: int) -> float:
 # ---- what is said
 
 
+def beside(left: Any, right: Any, widths: str = "1fr 1fr") -> str:
+    """HTML: two elements beside each other, one above the other where the page is narrow."""
+    style = ".beside{display:grid;gap:14px;grid-template-columns:minmax(0,1fr);align-items:start}@media(min-width:1000px){.beside{grid-template-columns:var(--w)}}"
+    parts = "".join(f'<div style="min-width:0">{marimo.as_html(part).text}</div>' for part in (left, right))
+    return f'<style>{style}</style><div class="beside" style="--w:{widths}">{parts}</div>'
+
+
 def described(explorer: Explorer) -> str:
     """HTML: what the dictionary is, and its quality as it was measured when it was made."""
     shape, notes = store.config(store.resolve(explorer.name))
@@ -128,7 +136,7 @@ def neighbours(explorer: Explorer, nearest: Sequence[tuple[int, float]]) -> str:
     """HTML: the features whose directions are most alike."""
     known = {row["id"]: row for row in explorer.table.rows}
     lines = "".join(
-        f'<tr><td class="n">{f}</td><td><code>{html.escape(known[f]["fires"]) if f in known else "never fired"}</code></td>'
+        f'<tr><td class="n">{f}</td><td><code>{html.escape(known[f]["name"]) if f in known else "never fired"}</code></td>'
         f'<td class="n">{cosine:.2f}</td></tr>'
         for f, cosine in nearest
     )

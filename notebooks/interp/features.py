@@ -68,7 +68,7 @@ def _(dashboard, dictionary, explorer, lm, mo, page, rows_of, typed):
         not found.features,
         page.note("No feature fires on this sentence that is rare enough to tell something; write a longer one.", kind="warn"),
     )
-    _fires = {row["id"]: row["fires"] for row in explorer.table.rows}
+    _fires = {row["id"]: row["name"] for row in explorer.table.rows}
     upwards = found.features[::-1]  # the map's first row is at the bottom
     opening = max(found.features, key=lambda f: float(found.acts[found.features.index(f), -1]))
     heat = mo.ui.anywidget(
@@ -127,12 +127,12 @@ def _(dashboard, dictionary, effects, explorer, found, get_feature, lm, mo, page
     mo.vstack(
         [
             mo.md(f"## Feature {feature}"),
-            mo.hstack([explorer.excerpts, _side], widths=[2.2, 1], align="start", gap=1),
-            mo.hstack(
-                [plots.spread(explorer.firings, feature), mo.Html(view.neighbours(explorer, effects.nearest(dictionary, feature)))],
-                widths=[1, 1],
-                align="start",
-                gap=1,
+            mo.Html(view.beside(mo.ui.anywidget(explorer.excerpts), _side, "2.2fr 1fr")),
+            mo.Html(
+                view.beside(
+                    mo.ui.plotly(plots.spread(explorer.firings, feature)),
+                    mo.Html(view.neighbours(explorer, effects.nearest(dictionary, feature))),
+                )
             ),
         ],
         gap=0.8,
@@ -152,11 +152,11 @@ def _(Bars, effects, explorer, feature, lm, mo, page, view):
     mo.vstack(
         [
             mo.md("## Without it"),
-            mo.hstack(
-                [mo.Html(_told), Bars(_after, compare=_before, title="Next token after its strongest excerpt", names=("with it", "without it"))],
-                widths=[1, 1],
-                align="start",
-                gap=1,
+            mo.Html(
+                view.beside(
+                    mo.Html(_told),
+                    Bars(_after, compare=_before, title="Next token after its strongest excerpt", names=("with it", "without it")),
+                )
             ),
         ],
         gap=0.6,
@@ -166,7 +166,7 @@ def _(Bars, effects, explorer, feature, lm, mo, page, view):
 
 @app.cell
 def _(mo, typed):
-    amount = mo.ui.slider(-3, 3, value=1.5, step=0.25, show_value=True, debounce=True, label="push, in units of its largest activation")
+    amount = mo.ui.slider(-3, 3, value=1.5, step=0.25, show_value=True, debounce=True, label="push, largest activations")
     prompt = mo.ui.text(typed.value, label="prompt", full_width=True)
     mo.vstack([mo.md("## More of it"), mo.hstack([prompt, amount], widths=[2, 1], gap=1.2, align="end")], gap=0.6)
     return amount, prompt
@@ -178,11 +178,10 @@ def _(Bars, amount, dictionary, effects, explorer, feature, lm, mo, page, prompt
     _plain = page.guard(effects.generate, lm, prompt.value, 24)
     _pushed = page.guard(effects.generate, lm, prompt.value, 24, effects.addition(dictionary, feature, amount.value * _most))
     _told, _before, _after = view.pushed(lm, prompt.value, _plain, _pushed)
-    mo.hstack(
-        [mo.Html(_told), Bars(_after, compare=_before, title="Next token after the prompt", names=("as it is", "pushed"))],
-        widths=[1, 1],
-        align="start",
-        gap=1,
+    mo.Html(
+        view.beside(
+            mo.Html(_told), Bars(_after, compare=_before, title="Next token after the prompt", names=("as it is", "pushed"))
+        )
     )
     return
 
@@ -195,7 +194,8 @@ def _(explorer, mo, page, view):
     all_features = mo.ui.anywidget(explorer.table)
     mo.vstack(
         [
-            mo.md("## All features\n\nSort by any column; choose a row to see the feature above. Text no dictionary was trained on."),
+            mo.md("## All features"),
+            mo.md("Sort by any column; choose a row to see the feature above. The text is none that a dictionary was trained on."),
             mo.hstack([more, stop], justify="start", gap=0.8),
             all_features,
         ],
@@ -223,8 +223,8 @@ def _(mo, page, plots, training, view):
     _figure = plots.frontier(_points, _mine)
     mo.vstack(
         [
+            mo.md("## What sparsity costs"),
             mo.md(
-                "## What sparsity costs\n\n"
                 "The dictionary's output takes the activation's place and the model goes on with it. Loss recovered is 1 when the "
                 "loss on held-out text stays as it was, and 0 when it becomes that of zeros. TopK: Gao et al. 2024; JumpReLU and "
                 "gated: Rajamanoharan et al. 2024."
@@ -244,8 +244,8 @@ def _(mo):
     recover = mo.ui.run_button(label="Recover them, about 5 s")
     mo.vstack(
         [
+            mo.md("## Where the truth is known"),
             mo.md(
-                "## Where the truth is known\n\n"
                 "Activations made of known directions, more of them than dimensions and few at a time (Elhage et al. 2022): a "
                 "dictionary that sees the activations alone must find the directions."
             ),
@@ -287,7 +287,8 @@ def _(mo, store, training):
     rate = mo.ui.number(1e-5, 0.1, value=training.FIRST.lr, step=1e-4, label="learning rate")
     mo.vstack(
         [
-            mo.md("## Train one\n\nOn pocket's facts, names, sums and lists. It goes on when this page is closed, and joins the choice above."),
+            mo.md("## Train one"),
+            mo.md("On pocket's facts, names, sums and lists. It goes on when this page is closed, and joins the choice above."),
             mo.hstack([kind, target, layer], justify="start", wrap=True, gap=1.2),
             mo.hstack([width, k, steps, rate], justify="start", wrap=True, gap=1.2),
         ],
