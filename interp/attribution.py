@@ -27,13 +27,13 @@ def attribute(
     metric: str = "logit_diff",
     sites: Sequence[str] | None = None,
     base: Baseline | None = None,
-    by_position: bool = False,
+    by_position: Sequence[str] = (),
     steps: int = 1,
 ) -> dict[str, Tensor]:
     """Estimated share restored, by site: streams [layer, position], heads and neurons [layer, head], float64.
 
-    `by_position` keeps the positions of heads apart: [layer, head, position] (of a pattern: the query's). Positions of
-    the corrupted prompt without a partner are NaN. `sites=None` takes all that the model has; the pattern is left out
+    `by_position` names sites of heads whose positions are kept apart, [layer, head, position] (of a pattern: the
+    query's). Positions of the corrupted prompt without a partner are NaN. `sites=None` takes all that the model has; the pattern is left out
     when the prompts differ in length. `base` may hold another intervention's values (`interp.ablation`).
     """
     for key in sites or ():
@@ -56,7 +56,7 @@ def attribute(
             name = site.name(layer)
             clean, corrupted, grad = (site.view(x[name]) for x in (base.clean, base.corrupted, grads))
             effect = ((clean[start] - corrupted[to]) * grad[to]).double().sum(-1) / span
-            if site.heads and not by_position:
+            if site.heads and key not in by_position:
                 rows.append(effect.sum(0))
                 continue
             row = effect.new_full((len(pair.alignment), *effect.shape[1:]), float("nan"))

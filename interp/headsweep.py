@@ -14,6 +14,8 @@ from interp.sites import SITES, Patch
 from interp.sweep import Cell, chunks, grid, seconds_needed
 from lab.errors import LabError
 
+LONGEST = 64  # tokens
+
 
 def by_position(config, pair: Pair, site: str) -> list[Cell]:
     """Every head of every layer at every position: row layer * heads + head, column position."""
@@ -21,6 +23,11 @@ def by_position(config, pair: Pair, site: str) -> list[Cell]:
     if not heads:
         raise LabError(f"The site {site!r} has no heads; choose z, q, k, v or pattern.")
     grid(config, pair, site)  # says why a pattern cannot be copied
+    if len(pair.alignment) > LONGEST:
+        raise LabError(
+            f"The prompt has {len(pair.alignment)} tokens; heads are swept position by position up to {LONGEST}. "
+            "Shorten it, or patch heads at all positions at once."
+        )
     return [
         Cell(layer * heads + head, p, Patch(site, layer, p, head), p)
         for layer in range(config.n_layers)

@@ -6,17 +6,22 @@ import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from interp.ablation import WRITES, Treated, Treatment, treat
 from interp.attribution import agreement, attribute
-from interp.baseline import Baseline, baseline
+from interp.headsweep import Cost, by_position, check_memory, every, preview, shape_by_position, strongest
+from interp.jobs import Jobs
 from interp.lenses.logit import LensResult, logit_lens
 from interp.metrics import at_least_fp32
-from interp.patching import TOP, continuations, generate, run_patched
+from interp.patching import TOP, attention_patterns, continuations, generate, run_patched
 from interp.prompts import Pair
-from interp.sites import SITES, Intervention, Patch
-from interp.sweep import Sweep, axis_of, grid, sweep
+from interp.sites import SITES, Intervention, Patch, sites_of
+from interp.sweep import Cell, Sweep, axis_of, grid, sweep
 from lab.errors import LabError
+from widgets.attention import Attention
 from widgets.heatmap import Heatmap
 from widgets.patched import Patched, key
 from widgets.tokens import Tokens
@@ -24,127 +29,196 @@ from widgets.tokens import Tokens
 NEW_TOKENS = 8
 FRAME_S = 0.1  # a sweep redraws its map this often
 TOLD = 0.02  # cells that restore less than this share are saved without their continuation
+NEURONS = 200  # of so many the exact sweep is made, those of largest estimate
+LONG = 64  # tokens; of longer prompts heads are not told apart by position
+LONG_PATTERN = 256  # tokens; patterns of longer prompts fill the memory
 STREAMS = [s for s in SITES if axis_of(s) == "position"]
 HEADS = [s for s in SITES if axis_of(s) == "head"]
+FINE = "@"  # a map named "z@" has a row a head and a column a position
+
+
+def site_of(name: str) -> str:
+    """The site a map shows."""
+    return name.removesuffix(FINE)
 
 
 class Board:
-    """Widgets for one pair and metric. `live`: somebody can choose cells and `serve` answers them."""
+    """Widgets for one pair, metric and intervention. `live`: somebody can choose cells and `serve` answers them.
 
-    def __init__(self, lm, pair: Pair, metric: str = "logit_diff", live: bool = False) -> None:
-        self.lm, self.pair, self.metric, self.live = lm, pair, metric, live
-        self.base: Baseline = baseline(lm.model, pair, [s for s in SITES if s != "pattern"])
-        self.scale = self.base.scale(pair, metric)
-        started = time.perf_counter()
-        self.estimates = attribute(lm.model, pair, metric)
-        self.estimate_s = time.perf_counter() - started
+    `given` are the prompts as written; `pair` has them in their roles, `corrupted` being the run that is patched.
+    `step` sweeps every so many layers only.
+    """
+
+    def __init__(
+        self, lm, pair: Pair, metric: str = "logit_diff", live: bool = False, treatment: Treatment | None = None, step: int = 1
+    ) -> None:
+        self.lm, self.given, self.metric, self.live, self.step = lm, pair, metric, live, step
+        self.treatment = treatment or Treatment()
+        length = len(pair.alignment)
+        self.sites = [s for s in sites_of(lm.model) if s != "pattern" or (pair.equal_length and length <= LONG_PATTERN)]
+        check_memory(lm.model.device, self._bytes(), "Keeping every activation of these prompts")
+        kept = [s for s in self.sites if s != "pattern"]
+        self.pair, self.base = treat(lm, pair, self.treatment, kept)
+        self.scale = self.base.scale(self.pair, metric)
+        self.estimates = self._estimate()
         self.sweeps: dict[str, Sweep] = {}
+        self.jobs = Jobs(self.sweep)
         self._asked: queue.SimpleQueue[tuple[str, list[list[int]]]] = queue.SimpleQueue()
         # all at once: marimo closes a widget with the cell that made it, and the cell that shows a map runs for every site
-        self.maps = {site: self._map(site) for site in self.estimates}
+        self.maps = {name: self._map(name) for name in self.estimates}
         self.unpatched: LensResult | None = None
-        before = {"bars": self._bars(self.base.corrupted_logits), "prompt": pair.corrupted}
-        self.panel = Patched(list(SITES), before, live)
+        before = {"bars": self._bars(self.base.corrupted_logits), "prompt": self.pair.corrupted}
+        self.panel = Patched(list(self.maps), before, live)
+        self._chosen: list[Patch] = []
+        self._attention: tuple[Attention, int] | None = None
+
+    def _bytes(self) -> int:
+        """Both runs' activations at every site, the same again with gradients, and the graph between them."""
+        c, length = self.lm.config, max(len(self.given.clean_ids), len(self.given.corrupted_ids))
+        width = 5 * c.d_model + 2 * (c.n_heads + c.n_kv_heads) * c.d_head + 4 * c.d_mlp
+        pattern = 4 * c.n_heads * length if "pattern" in self.sites else 0
+        return 5 * c.n_layers * length * (width + pattern) * self.lm.model.dtype.itemsize
+
+    def _estimate(self) -> dict[str, Tensor]:
+        """Estimated shares by map: [layer, position or head], and finer ones [layer * heads + head, position]."""
+        sites = self.sites
+        if self.treatment.write not in ("copy", "zero"):  # the others need prompts of equal length, and noise is none
+            sites = [s for s in sites if s != "pattern"]
+        base = self.base if "pattern" not in sites else treat(self.lm, self.given, self.treatment, sites)[1]
+        heads = [s for s in sites if axis_of(s) == "head" and s != "neuron" and len(self.pair.alignment) <= LONG]
+        started = time.perf_counter()
+        found = attribute(self.lm.model, self.pair, self.metric, sites, base, by_position=heads)
+        self.estimate_s = time.perf_counter() - started
+        fine = {site + FINE: found[site].flatten(0, 1) for site in heads}
+        return {**found, **{site: found[site].nansum(-1) for site in heads}, **fine}
 
     # ---- what is shown
 
+    @property
+    def outcome(self) -> str:
+        return "restored" if self.treatment.restores else "lost"
+
+    @property
+    def how(self) -> str:
+        """The intervention in words, where it is not the usual one."""
+        t = self.treatment
+        return "" if t.restores and t.write == "copy" else f", {WRITES[t.write]} into the {t.into} run"
+
     def strips(self) -> Tokens:
         """Both prompts, token over token, with the metric of each."""
-        pair, scale = self.pair, self.scale
+        pair = self.given
         differs = [p for p in range(len(pair.corrupted_ids)) if pair.differs(p)]
         partners = {s for p in range(len(pair.alignment)) if not pair.differs(p) and (s := pair.alignment[p]) is not None}
         answer, wrong = self._pieces([pair.answer_id, pair.wrong_id])
-        top = [self._bars(x)[0] for x in (self.base.clean_logits, self.base.corrupted_logits)]
+        ends = [(self.base.clean_logits, self.scale.clean), (self.base.corrupted_logits, self.scale.corrupted)]
 
-        def note(which: int, value: float) -> str:
-            said, p = top[which]
-            return f"says {said.strip()!r} ({p:.2f}); {scale.metric.title} {value:+.2f}"
+        def note(which: int) -> str:
+            logits, value = ends[which if self.treatment.restores else 1 - which]
+            said, p = self._bars(logits)[0]
+            patched = self.how and (which == 1) == self.treatment.restores
+            return f"says {said.strip()!r} ({p:.2f}); {self.scale.metric.title} {value:+.2f}{'; this run is patched' if patched else ''}"
 
         return Tokens(
             [
                 {"label": f"clean, {answer.strip()}", "pieces": pair.clean_pieces, "ids": pair.clean_ids,
-                 "marks": [i for i in range(len(pair.clean_ids)) if i not in partners], "note": note(0, scale.clean)},
+                 "marks": [i for i in range(len(pair.clean_ids)) if i not in partners], "note": note(0)},
                 {"label": f"corrupted, {wrong.strip()}", "pieces": pair.corrupted_pieces, "ids": pair.corrupted_ids,
-                 "marks": differs, "note": note(1, scale.corrupted)},
+                 "marks": differs, "note": note(1)},
             ]
         )  # fmt: skip
 
-    def map(self, site: str) -> Heatmap:
+    def map(self, name: str) -> Heatmap:
         """The heat map of a site, filled with its estimate until the exact sweep fills it again."""
-        if site not in self.maps:
-            grid(self.lm.config, self.pair, site)  # says why
-        return self.maps[site]
+        if name not in self.maps:
+            self.cells(name)  # says why
+            raise LabError("There is no estimate of this site for this intervention or prompt; choose another site.")
+        return self.maps[name]
 
-    def _map(self, site: str) -> Heatmap:
-        estimate, heads = self.estimates[site], axis_of(site) == "head"
-        pair = self.pair
-        clean = [pair.clean_pieces[s] if s is not None else "" for s in pair.alignment]
+    def _map(self, name: str) -> Heatmap:
+        estimate, site, pair = self.estimates[name], SITES[site_of(name)], self.pair
+        positions = not site.heads or name.endswith(FINE)
+        other = [pair.clean_pieces[s] if s is not None else "" for s in pair.alignment]
+        rows = None
+        if name.endswith(FINE):
+            rows = [f"{i}.{h}" for i in range(self.lm.config.n_layers) for h in range(site.n_heads(self.lm.config))]
+        where = "token position" + ("" if other == pair.corrupted_pieces else " (written from above, patched run below where they differ)")
         heat = Heatmap(
             estimate.numpy(),
-            col_labels=None if heads else clean,
-            col_labels2=None if heads else pair.corrupted_pieces,
-            row_title="layer",
-            col_title="head" if heads else "token position (clean above, corrupted below where they differ)",
-            value_title=f"Share of the answer restored, estimated in {self.estimate_s:.1f} s",
-            vmax=1.0 if not heads else None,
-            selected=[self.first_cell(site)],
-            channel=site,
+            row_labels=rows,
+            col_labels=other if positions else None,
+            col_labels2=pair.corrupted_pieces if positions else None,
+            row_title="layer.head" if rows else "layer",
+            col_title=where if positions else site.noun,
+            value_title=f"Share of the answer {self.outcome}{self.how}, estimated in {self.estimate_s:.1f} s",
+            vmax=1.0 if not site.heads else None,
+            selected=[self.first_cell(name)],
+            channel=name,
         )
         if self.live:
-            heat.observe(lambda change, site=site: self._asked.put((site, change["new"])), "selected")
+            heat.observe(lambda change, name=name: self._asked.put((name, change["new"])), "selected")
         return heat
 
-    def first_cell(self, site: str) -> list[int]:
+    def first_cell(self, name: str) -> list[int]:
         """The cell that is chosen to begin with: the strongest estimate, for streams before the last position."""
-        estimate = self.estimates[site].nan_to_num(-9)
-        if axis_of(site) == "position" and estimate.shape[1] > 1:
+        estimate = self.estimates[name].nan_to_num(-9)
+        if axis_of(site_of(name)) == "position" and estimate.shape[1] > 1:
             estimate = estimate[:, :-1]
         row, column = divmod(int(estimate.argmax()), estimate.shape[1])
         return [row, column]
 
     # ---- chosen cells
 
-    def patches(self, site: str, cells: Sequence[Sequence[int]]) -> list[Patch]:
-        heads = axis_of(site) == "head"
-        return [Patch(site, r, head=c) if heads else Patch(site, r, position=c) for r, c in cells]
+    def patches(self, name: str, cells: Sequence[Sequence[int]]) -> list[Patch]:
+        site = site_of(name)
+        if name.endswith(FINE):
+            heads = SITES[site].n_heads(self.lm.config)
+            return [Patch(site, r // heads, position=c, head=r % heads) for r, c in cells]
+        heads_only = axis_of(site) == "head"
+        return [Patch(site, r, head=c) if heads_only else Patch(site, r, position=c) for r, c in cells]
 
-    def title(self, site: str, cells: Sequence[Sequence[int]]) -> str:
+    def title(self, name: str, cells: Sequence[Sequence[int]]) -> str:
         if len(cells) > 1:
-            return f"Patched together: {len(cells)} cells, {SITES[site].title}"
-        row, column = cells[0]
-        if axis_of(site) == "head":
-            return f"Patched: layer {row}, head {column}"
-        return f"Patched: layer {row}, position {column} (“{self.pair.corrupted_pieces[column].strip()}”)"
+            return f"Patched together: {len(cells)} cells, {SITES[site_of(name)].title}"
+        (patch,) = self.patches(name, cells)
+        words = [f"layer {patch.layer}"]
+        if patch.head is not None:
+            words.append(f"{SITES[patch.site].noun} {patch.head}")
+        if patch.position is not None:
+            words.append(f"position {patch.position} (“{self.pair.corrupted_pieces[patch.position].strip()}”)")
+        return f"Patched: {', '.join(words)}"
 
-    def text(self, site: str, changed: float, share: float, cells: int = 1) -> str:
+    def text(self, name: str, changed: float, share: float, cells: int = 1) -> str:
         if changed == 0:  # a sweep does not run such a cell
             return "the same in both runs, bit for bit: patching changes nothing"
-        noun = "head" if axis_of(site) == "head" else "stream" if "resid" in site else "output"
+        site = SITES[site_of(name)]
+        noun = site.noun if site.heads else "stream" if "resid" in site.key else "output"
         what = f"fired once, changed the {noun} by" if cells == 1 else f"each fired once, changed the {noun} by up to"
-        return f"{what} {changed:.0%} of its norm; {share:.0%} of the {self.scale.metric.title} returns"
+        effect = "returns" if self.treatment.restores else "is lost"
+        return f"{what} {changed:.0%} of its norm; {share:.0%} of the {self.scale.metric.title} {effect}"
 
-    def open(self, site: str) -> None:
-        """Patch what is chosen on this site's map, and put it on screen in place of a choice on another map."""
-        cells = self.map(site).selected
-        self.panel.opened = key(site, cells)
-        self.patch(site, cells)
+    def open(self, name: str) -> None:
+        """Patch what is chosen on this map, and put it on screen in place of a choice on another map."""
+        cells = self.map(name).selected
+        self.panel.opened = key(name, cells)
+        self.patch(name, cells)
 
-    def patch(self, site: str, cells: Sequence[Sequence[int]]) -> None:
+    def patch(self, name: str, cells: Sequence[Sequence[int]]) -> None:
         """Patch these cells together and show everything about it."""
-        named = key(site, cells)
+        named = key(name, cells)
         if not cells:
             return
-        patches = self.patches(site, cells)
-        base = self._base(site)
+        patches = self.patches(name, cells)
+        base = self._base(site_of(name))
         try:
             run = run_patched(self.lm, self.pair, patches, self.metric, 0, base)
         except LabError as error:  # a cell without a partner, dragged over
             self.panel.show({"key": named, "title": "Not patched", "text": str(error), "bars": []})
             return
+        self._chosen = patches
         result = {
             "key": named,
-            "title": self.title(site, cells),
-            "text": self.text(site, max(r.changed for r in run.receipts), run.share, len(cells)),
+            "title": self.title(name, cells),
+            "text": self.text(name, max(r.changed for r in run.receipts), run.share, len(cells)),
             "bars": list(zip(self._pieces(run.answer.ids), run.answer.probs)),
             "receipts": [[r.site, r.fired, r.changed] for r in run.receipts],
         }
@@ -155,14 +229,17 @@ class Board:
         if "said" not in self.panel.before:
             _, (said,) = generate(self.lm, [self.pair.corrupted_ids], NEW_TOKENS)
             self.panel.before = {**self.panel.before, "said": self.lm.tokenizer.decode(said)}
-        self.panel.show({**result, "lens": self._lens(patches, site)})
+        self.panel.show({**result, "lens": self._lens(patches, base)})
+        if self._attention:
+            widget, layer = self._attention
+            widget.update(self._pattern(layer, "patched"))
 
-    def _lens(self, patches: list[Patch], site: str) -> dict:
+    def _lens(self, patches: list[Patch], base: Treated) -> dict:
         """Probability of both answers at the last position after every layer, before and after."""
         track = [self.pair.answer_id, self.pair.wrong_id]
         if self.unpatched is None:
             self.unpatched = logit_lens(self.lm, self.pair.corrupted_ids, track=track, k=1, last=True)
-        act = Intervention(patches, self._base(site).clean, self.pair.alignment)
+        act = Intervention(patches, base.clean, self.pair.alignment)
         after = logit_lens(self.lm, self.pair.corrupted_ids, act.hooks, track=track, k=1, last=True)
         return {
             "rows": after.rows,
@@ -186,59 +263,99 @@ class Board:
                 asked = self._asked.get()
             self.patch(*asked)
 
+    # ---- where heads look
+
+    def attention(self, layer: int, run: str, head: int) -> Attention:
+        """Patterns of one layer in the "clean", "corrupted" or "patched" run; the last one follows what is chosen."""
+        pieces = {"clean": self.given.clean_pieces, "corrupted": self.given.corrupted_pieces, "patched": self.pair.corrupted_pieces}[run]
+        widget = Attention(
+            self._pattern(layer, run), pieces, selected=min(head, self.lm.config.n_heads - 1),
+            title=f"Attention in layer {layer}, {run} run", query=len(pieces) - 1,
+        )  # fmt: skip
+        self._attention = (widget, layer) if run == "patched" else None
+        return widget
+
+    def _pattern(self, layer: int, run: str) -> np.ndarray:
+        ids = {"clean": self.given.clean_ids, "corrupted": self.given.corrupted_ids, "patched": self.pair.corrupted_ids}[run]
+        hooks = None
+        if run == "patched" and self._chosen:
+            hooks = Intervention(self._chosen, self._base(self._chosen[0].site).clean, self.pair.alignment).hooks
+        return attention_patterns(self.lm, ids, layer, hooks).float().numpy()
+
     # ---- the exact sweep
 
-    def sweep(self, site: str, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Measure every cell of a site, drawing as it goes; when stopped, what was measured stays."""
-        heat, drawn, told = self.map(site), 0.0, 0
+    def cells(self, name: str) -> list[Cell]:
+        """What a sweep of this map measures: of neurons the strongest, of a long prompt every few layers."""
+        site, config = site_of(name), self.lm.config
+        if name.endswith(FINE):
+            return every(by_position(config, self.pair, site), self.step, config.n_layers)
+        cells = grid(config, self.pair, site)
+        if site == "neuron":
+            return strongest(cells, self.estimates[name], NEURONS)
+        return every(cells, self.step, config.n_layers)
+
+    def cost(self, name: str) -> Cost:
+        """What a sweep of this map takes; LabError when the memory does not hold it."""
+        site = site_of(name)
+        cost = preview(self.lm.model, self.pair, site, self.cells(name))
+        check_memory(self.lm.model.device, cost.bytes, "This sweep")
+        return cost
+
+    def sweep(self, name: str, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Measure the cells of a map, drawing as it goes; when stopped, what was measured stays."""
+        heat, drawn, told, site = self.map(name), 0.0, 0, site_of(name)
+        shape = shape_by_position(self.lm.config, self.pair, site) if name.endswith(FINE) else None
         result: Sweep | None = None
-        for result in sweep(self.lm.model, self.pair, site, self.metric, self._base(site)):
+        steps = sweep(self.lm.model, self.pair, site, self.metric, self._base(site), self.cells(name), shape)
+        for result in steps:
             now = time.perf_counter()
             if now - drawn > FRAME_S:
                 drawn = now
                 heat.update(result.share.numpy())
-                heat.value_title = f"Share of the answer restored, exact: {result.fraction:.0%}"
+                heat.value_title = f"Share of the answer {self.outcome}{self.how}, exact: {result.fraction:.0%}"
                 if len(result.filled) > told:
-                    self.panel.know(dict(self._known(result, result.filled[told:])))
+                    self.panel.know(dict(self._known(name, result, result.filled[told:])))
                     told = len(result.filled)
             if stopped():
                 break
         assert result is not None
-        self.sweeps[site] = result
+        self.sweeps[name] = result
         heat.update(result.share.numpy())
-        self.panel.know(dict(self._known(result, result.filled[told:])))
-        heat.value_title = self._measured(site, result)
+        self.panel.know(dict(self._known(name, result, result.filled[told:])))
+        heat.value_title = self._measured(name, result)
 
-    def _measured(self, site: str, result: Sweep) -> str:
+    def _measured(self, name: str, result: Sweep) -> str:
+        share = f"Share of the answer {self.outcome}{self.how}"
         if result.fraction < 1:
-            return f"Share of the answer restored, cancelled at {result.fraction:.0%}"
-        r = agreement(self.estimates[site], result.share)
-        return f"Share of the answer restored, exact in {result.seconds:.1f} s (the estimate correlates {r:.2f})"
+            return f"{share}, cancelled at {result.fraction:.0%}"
+        r = agreement(self.estimates[name], result.share)
+        some = f"{len(result.filled)} strongest neurons " if name == "neuron" else ""
+        return f"{share}, {some}exact in {result.seconds:.1f} s (the estimate correlates {r:.2f})"
 
-    def _known(self, result: Sweep, cells: Sequence[tuple[int, int]]) -> Iterator[tuple[str, dict]]:
+    def _known(self, name: str, result: Sweep, cells: Sequence[tuple[int, int]]) -> Iterator[tuple[str, dict]]:
         for row, column in cells:
             cell = [[row, column]]
             share, changed = float(result.share[row, column]), float(result.changed[row, column])
-            yield key(result.site, cell), {
-                "title": self.title(result.site, cell),
-                "text": self.text(result.site, changed, share),
+            yield key(name, cell), {
+                "title": self.title(name, cell),
+                "text": self.text(name, changed, share),
                 "bars": list(zip(self._pieces(result.top_ids[row, column].tolist()), result.top_probs[row, column].tolist())),
             }  # fmt: skip
 
-    def write_out(self, site: str) -> None:
+    def write_out(self, name: str) -> None:
         """Add the continuation of every cell that restores something, for a page that will be read without Python."""
-        result = self.sweeps[site]
+        result = self.sweeps[name]
         cells = [[r, c] for r, c in result.filled if abs(result.share[r, c]) >= TOLD]
-        said = continuations(self.lm, self.pair, self.patches(site, cells), NEW_TOKENS, self._base(site))
+        said = continuations(self.lm, self.pair, self.patches(name, cells), NEW_TOKENS, self._base(site_of(name)))
         known = self.panel.cells
-        names = [key(site, [cell]) for cell in cells]
+        names = [key(name, [cell]) for cell in cells]
         self.panel.know({n: {**known[n], "said": self.lm.tokenizer.decode(s)} for n, s in zip(names, said)})
 
     # ---- small things
 
-    def _base(self, site: str) -> Baseline:
+    def _base(self, site: str) -> Treated:
         if site == "pattern":  # patterns make attention run unfused, so they are kept only when asked for
-            return baseline(self.lm.model, self.pair, ("pattern",))
+            return treat(self.lm, self.given, self.treatment, ("pattern",))[1]
         return self.base
 
     def _pieces(self, ids: Sequence[int]) -> list[str]:

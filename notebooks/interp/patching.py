@@ -3,9 +3,9 @@
 Run a corrupted prompt, put back one activation from the clean run, and see how much of the answer returns.
 
 exhibits: R9, R9b
-records: interp.sweep_s.smollm2, interp.sweep_s.pocket, interp.sweep_vs_transformerlens
+records: interp.sweep_s.smollm2, interp.headsweep_s.smollm2, interp.sweep_s.pocket, interp.sweep_vs_transformerlens
 start: Make the Eiffel Tower move to Tokyo, 1 min
-order: 0
+order: 1
 """
 
 import marimo
@@ -39,28 +39,43 @@ def _():
 def _(mo, page, picker):
     from interp.metrics import METRICS
     from interp.presets import CURATED, fitting, presets
-    from interp.sites import SITES
+    from interp.sites import SITES, sites_of
     from interp.view import HEADS, STREAMS
 
     lm = page.chosen(picker)
     _right = presets(lm)
     known = {p.title: p for p in _right or fitting(lm, CURATED)}
+    _there = sites_of(lm.model)
     fact = mo.ui.dropdown(list(known), value=next(iter(known)), label="fact")
     swap = mo.ui.switch(label="swap")
     metric = mo.ui.dropdown({m.title: k for k, m in METRICS.items()}, value="logit difference", label="metric")
-    stream = mo.ui.dropdown({SITES[s].title: s for s in STREAMS}, value=SITES["resid_pre"].title, label="site")
-    heads = mo.ui.dropdown({SITES[s].title: s for s in HEADS}, value=SITES["z"].title, label="heads")
+    stream = mo.ui.dropdown({SITES[s].title: s for s in STREAMS if s in _there}, value=SITES["resid_pre"].title, label="site")
+    heads = mo.ui.dropdown({SITES[s].title: s for s in HEADS if s in _there}, value=SITES["z"].title, label="heads")
+    each = mo.ui.switch(label="at every position")
     _untaught = page.note(
         f"{lm.name} gets none of the known facts right, so there is little to find; train it longer or choose another model.",
         kind="warn",
     )
     _controls = mo.hstack([fact, swap, stream, metric], justify="start", align="center", wrap=True, gap=0.8)
     _controls if _right else mo.vstack([_controls, _untaught])
-    return fact, heads, known, lm, metric, stream, swap
+    return each, fact, heads, known, lm, metric, stream, swap
 
 
 @app.cell
-def _(fact, known, mo, swap):
+def _(mo):
+    from interp.ablation import WRITES
+
+    _runs = {"the corrupted run (what restores the answer?)": "corrupted", "the clean run (what can it not do without?)": "clean"}
+    into = mo.ui.dropdown(_runs, value=next(iter(_runs)), label="into")
+    write = mo.ui.dropdown({title: key for key, title in WRITES.items()}, value=WRITES["copy"], label="write")
+    seed = mo.ui.number(0, 10_000, value=0, label="seed")
+    sigmas = mo.ui.number(0.1, 10, step=0.1, value=1, label="noise, σ")
+    prompts = mo.ui.text_area(label="prompts for means and resampling, one a line; empty: those of the facts above", rows=3, full_width=True)
+    return into, prompts, seed, sigmas, write
+
+
+@app.cell
+def _(fact, into, known, mo, prompts, seed, sigmas, swap, write):
     _p = known[fact.value]
     _one, _two = (_p.clean, _p.answer), (_p.corrupted, _p.wrong)
     if swap.value:
@@ -78,57 +93,75 @@ def _(fact, known, mo, swap):
                     mo.hstack([corrupted, wrong], widths=[4, 1], align="end"),
                     first_token,
                 ]
-            )
+            ),
+            "Intervene otherwise: the other direction, zero, means, resampling, noise": mo.vstack(
+                [
+                    mo.hstack([write, into, seed, sigmas], justify="start", align="center", wrap=True, gap=0.8),
+                    prompts,
+                ]
+            ),
         }
     )
     return answer, clean, corrupted, first_token, wrong
 
 
 @app.cell
-def _(answer, clean, corrupted, first_token, lm, metric, mo, page, wrong):
+def _(answer, clean, corrupted, first_token, lm, mo, page, wrong):
     from interp.prompts import prepare
-    from interp.view import Board
 
     pair = page.guard(
         prepare, lm, clean.value, corrupted.value, answer.value, wrong.value, first_token.value
     )
-    board = page.guard(Board, lm, pair, metric.value, page.live(mo))
-    return board, pair
+    _steps = {"every layer": 1, "every 2nd layer": 2, "every 4th layer": 4, "every 8th layer": 8}
+    step = mo.ui.dropdown(_steps, value="every layer" if len(pair.alignment) <= 64 else "every 4th layer", label="measure")
+    return pair, step
 
 
 @app.cell
-def _(board, lm, mo, page, pair, stream):
-    from interp.sweep import grid, seconds_needed
+def _(into, known, lm, metric, mo, page, pair, prompts, seed, sigmas, step, write):
+    from interp.ablation import Treatment
+    from interp.view import Board
 
-    _cells = page.guard(grid, lm.config, pair, stream.value)
-    sweep_s = seconds_needed(lm.model, pair, stream.value)
+    _lines = [line for line in prompts.value.splitlines() if line.strip()]
+    _others = _lines or [text for p in known.values() for text in (p.clean, p.corrupted)]
+    treatment = page.guard(Treatment, into.value, write.value, tuple(_others), int(seed.value), float(sigmas.value))
+    board = page.guard(Board, lm, pair, metric.value, page.live(mo), treatment, step.value)
+    return (board,)
+
+
+@app.cell
+def _(board, mo, page, pair, step, stream):
+    _cost = page.guard(board.cost, stream.value)
+    sweep_s = _cost.seconds
     go = mo.ui.run_button(
-        kind="success", label=f"Sweep exactly, {page.cost(sweep_s, forwards=len(_cells))}"
+        kind="success", label=f"Sweep exactly, {page.cost(sweep_s, forwards=_cost.forwards, bytes=_cost.bytes)}"
     )
     stop = mo.ui.run_button(label="Cancel")
     mo.vstack(
         [
             board.strips(),
             *(page.note(warning, kind="warn") for warning in pair.warnings),
-            mo.hstack([go, stop], justify="start", align="center", gap=0.8),
+            mo.hstack([go, stop, *([step] if len(pair.alignment) > 64 else [])], justify="start", align="center", gap=0.8),
         ],
         gap=0.8,
     )
-    return go, grid, seconds_needed, stop, sweep_s
+    return go, stop, sweep_s
 
 
 @app.cell
-def _(board, grid, heads, lm, mo, page, pair, seconds_needed, stream):
-    _cells = page.guard(grid, lm.config, pair, heads.value)
-    heads_s = seconds_needed(lm.model, pair, heads.value)
+def _(board, each, heads, mo, page, stream):
+    heads_map = heads.value + "@" if each.value and heads.value != "neuron" else heads.value
+    _shown = page.guard(board.map, heads_map)
+    _cost = page.guard(board.cost, heads_map)
+    heads_s = _cost.seconds
     heads_go = mo.ui.run_button(
-        label=f"Sweep heads exactly, {page.cost(heads_s, forwards=len(_cells))}"
+        label=f"Sweep {'neurons' if heads.value == 'neuron' else 'heads'} exactly, {page.cost(heads_s, forwards=_cost.forwards, bytes=_cost.bytes)}"
     )
     heads_stop = mo.ui.run_button(label="Cancel")
     _head_controls = mo.hstack(
-        [heads, heads_go, heads_stop], justify="start", align="center", wrap=True, gap=0.8
+        [heads, each, heads_go, heads_stop], justify="start", align="center", wrap=True, gap=0.8
     )
-    _heads = mo.vstack([_head_controls, board.map(heads.value)], gap=0.8)
+    _heads = mo.vstack([_head_controls, _shown], gap=0.8)
     mo.Html(
         "<style>.patching { display: grid; gap: 16px; grid-template-columns: minmax(0, 1fr); align-items: start }"
         "@media (min-width: 1000px) { .patching { grid-template: auto 1fr / minmax(0, 13fr) minmax(0, 8fr) }"
@@ -136,7 +169,7 @@ def _(board, grid, heads, lm, mo, page, pair, seconds_needed, stream):
         f'<div class="patching"><div>{mo.as_html(board.map(stream.value)).text}</div>'
         f"<div>{mo.as_html(board.panel).text}</div><div>{_heads.text}</div></div>"
     )
-    return heads_go, heads_s, heads_stop
+    return heads_go, heads_map, heads_s, heads_stop
 
 
 @app.cell
@@ -153,33 +186,28 @@ def _(board, mo, page, stream):
 
 
 @app.cell
-def _(board, go, mo, page, stop, stream, sweep_s):
-    # a small model is swept at once, a large one waits for the button; running again ends the thread before
-    if not page.live(mo):
-        board.sweep(stream.value)
-        board.write_out(stream.value)
-    elif (go.value or sweep_s < 0.5) and not stop.value:
+def _(board, mo, page):
+    if page.live(mo):
 
-        def _sweep():
+        def _work():
             _me = mo.current_thread()
-            board.sweep(stream.value, lambda: _me.should_exit)
+            board.jobs.work(lambda: _me.should_exit)
 
-        mo.Thread(target=_sweep, daemon=True).start()
+        mo.Thread(target=_work, daemon=True).start()
     return
 
 
 @app.cell
-def _(board, heads, heads_go, heads_s, heads_stop, mo, page):
-    if not page.live(mo):
-        board.sweep(heads.value)
-        board.write_out(heads.value)
-    elif (heads_go.value or heads_s < 0.5) and not heads_stop.value:
-
-        def _sweep():
-            _me = mo.current_thread()
-            board.sweep(heads.value, lambda: _me.should_exit)
-
-        mo.Thread(target=_sweep, daemon=True).start()
+def _(board, go, heads_go, heads_map, heads_s, heads_stop, mo, page, stop, stream, sweep_s):
+    # a small model is swept at once, a large one waits for the button
+    for _map, _go, _stop, _s in ((stream.value, go, stop, sweep_s), (heads_map, heads_go, heads_stop, heads_s)):
+        if not page.live(mo):
+            board.sweep(_map)
+            board.write_out(_map)
+        elif _stop.value:
+            board.jobs.cancel(_map)
+        elif _go.value or _s < 0.5:
+            board.jobs.ask(_map, again=_go.value)
     return
 
 
@@ -188,12 +216,12 @@ def _(board, lm, mo):
     _row, _column = board.first_cell("z")
     head = _column
     layer = mo.ui.slider(0, lm.config.n_layers - 1, value=_row, label="layer", show_value=True)
-    run = mo.ui.radio(["corrupted", "clean"], value="clean", label="run", inline=True)
+    run = mo.ui.radio(["corrupted", "clean", "patched"], value="clean", label="run", inline=True)
     mo.vstack(
         [
             mo.md(
                 "## Where the heads look\n"
-                f"It opens at the head with the largest estimate, layer {_row}, head {_column}."
+                f"It opens at the head with the largest estimate, layer {_row}, head {_column}; the patched run follows the cells chosen above."
             ),
             mo.hstack([layer, run], justify="start", gap=1.5),
         ]
@@ -202,39 +230,34 @@ def _(board, lm, mo):
 
 
 @app.cell
-def _(head, layer, lm, pair, run):
-    from interp.patching import attention_patterns
-    from widgets.attention import Attention
-
-    _ids, _pieces = (
-        (pair.clean_ids, pair.clean_pieces) if run.value == "clean" else (pair.corrupted_ids, pair.corrupted_pieces)
-    )
-    Attention(
-        attention_patterns(lm, _ids, layer.value).float().numpy(),
-        _pieces,
-        selected=min(head, lm.config.n_heads - 1),
-        title=f"Attention in layer {layer.value}, {run.value} run",
-        query=len(_ids) - 1,
-    )
+def _(board, head, layer, page, run):
+    page.guard(board.attention, layer.value, run.value, head)
     return
 
 
 @app.cell
 def _(mo, page):
     from lab import records
+    from widgets.table import Table
 
     _named = {
         "interp.sweep_s.smollm2": "SmolLM2-135M, bf16, every layer and position, 10 tokens",
         "interp.sweep_s.pocket": "pocket, the same",
-        "interp.sweep_vs_transformerlens": "our time over TransformerLens's for that sweep, in one run",
+        "interp.headsweep_s.smollm2": "SmolLM2-135M, every head at every position",
+        "interp.headsweep_s.pocket": "pocket, the same",
+        "interp.attribution_s.smollm2": "SmolLM2-135M, the estimate of every cell of every site",
+        "interp.sweep_vs_transformerlens": "our time over TransformerLens's for the first sweep, in one run",
     }
     _found = {row["id"]: row for row in records.newest()}
-    _lines = "".join(
-        f"<tr><td>{_what}</td><td class='n'>{_r['value']:.3g} {_r['unit']}</td><td class='n'>at most {_r['bar']:g}</td>"
-        f"<td>{_r['hardware']}</td><td>{_r['date'][:10]}</td></tr>"
+    _rows = [
+        {"what": _what, "value": _r["value"], "unit": _r["unit"], "bar": _r["bar"], "on": _r["hardware"], "date": _r["date"][:10]}
         for _id, _what in _named.items()
         if (_r := _found.get(_id))
-    )
+    ]
+    _columns = [
+        {"key": "what"}, {"key": "value", "title": "measured", "kind": "num", "digits": 3}, {"key": "unit"},
+        {"key": "bar", "title": "at most", "kind": "num", "digits": 2}, {"key": "on"}, {"key": "date"},
+    ]  # fmt: skip
     mo.vstack(
         [
             mo.md(
@@ -243,11 +266,8 @@ def _(mo, page):
                 "tokens from the patched one on are computed again: the same numbers, checked cell by cell in float64 against "
                 "one forward each, and against TransformerLens at every site."
             ),
-            mo.Html(
-                "<table class='lab-table'><tr><th>what</th><th class='n'>measured</th><th class='n'>bar</th><th>on</th>"
-                f"<th>date</th></tr>{_lines}</table>"
-            )
-            if _lines
+            Table(_rows, _columns, name="patching-beside-the-reference")
+            if _rows
             else page.note("Nothing recorded yet: `python -m lab bench interp` measures it here."),
         ]
     )
@@ -261,6 +281,8 @@ def _(mo):
         "Choose the MLP output as the site: the fact is looked up in the layers at the subject, and few heads carry it to the end.",
         "Set the metric to probability: a cell that returns the logit difference need not return the answer.",
         "Take the indirect-object pair: the sentences differ in one name, and other heads light up.",
+        "Intervene otherwise, into the clean run: what is enough to bring an answer back need not be what it cannot do without.",
+        "Write zero, a mean, another prompt's value: how much of what a head does depends on what stands in its place?",
         "Train a model in *First run* and open its checkpoint here.",
     ]
     mo.md("\n".join(["## What to try next", *(f"- {_idea}" for _idea in _ideas)]))

@@ -38,8 +38,8 @@ function render({ model, el, signal }) {
     ctx.font = `12px ${tokens.sans}`;
     const left = Math.ceil(Math.max(14, ...model.get("row_labels").map((l) => ctx.measureText(l).width))) + 9;
     const top = model.get("row_title") ? 20 : 4;
-    const w = Math.min(84, Math.max(1, (width - left - 2) / cols));
-    const t = Math.max(1, Math.min(26, Math.floor(390 / rows) || 1));
+    const w = Math.min(84, (width - left - 2) / cols);
+    const t = Math.max(rows > 400 ? 1 : 3, Math.min(26, Math.floor(390 / rows)));
     ctx.font = `${LABEL}px ${tokens.mono}`;
     const first = model.get("col_labels").map(plain);
     const second = model.get("col_labels2").map((l, i) => (l === model.get("col_labels")[i] ? "" : plain(l)));
