@@ -99,7 +99,7 @@ class Linear(Expr):
 
     @property
     def text(self) -> str:
-        return f"linear({self.a:g} * {self.first.name} {self.b:+g} * {self.second.name})"
+        return f"linear({self.a:g} * {self.first.name} {'-' if self.b < 0 else '+'} {abs(self.b):g} * {self.second.name})"
 
 
 @dataclass(frozen=True, eq=False)

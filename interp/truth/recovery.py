@@ -85,11 +85,10 @@ def _exact(compiled: Compiled, kind: str, rows: int, proceed: Callable[[], bool]
 
 
 def _acdc(compiled: Compiled, kind: str, rows: int, proceed: Callable[[], bool]) -> Tensor:
-    """The largest threshold at which an edge is still kept, mean over the two longest lengths. On the longest alone
-    a program that counts could lose its count unseen: a head with nothing left to read says "as many as can be"."""
-    both = studies(compiled, distance, rows)[-2:]
-    total = torch.zeros(both[0].graph.n_edges, dtype=torch.float64)
-    for study in both:
+    """The largest threshold at which an edge is still kept, mean over the lengths."""
+    parts = studies(compiled, distance, rows)
+    total = torch.zeros(parts[0].graph.n_edges, dtype=torch.float64)
+    for study in parts:
         kept_at = torch.zeros_like(total)
         for threshold in THRESHOLDS:
             kept = study.graph.all()
@@ -98,7 +97,7 @@ def _acdc(compiled: Compiled, kind: str, rows: int, proceed: Callable[[], bool])
                     raise Stopped
                 kept = state.kept
             kept_at[kept] = threshold
-        total += kept_at / len(both)
+        total += kept_at / len(parts)
     return total
 
 

@@ -140,12 +140,12 @@ def _cell(value: float, written: bool, first: bool, where: str) -> str:
 
 def attention(compiled: Compiled, xs: Sequence[Value]) -> Attention:
     """The patterns of the heads that the program uses."""
-    used = [(i, h, head) for i, heads in enumerate(compiled.heads) for h, head in enumerate(heads)]
+    used = [(i, h) for i, heads in enumerate(compiled.heads) for h in range(len(heads))]
     with torch.no_grad():
         _, acts = compiled.model.run_with_cache(compiled.encode(xs), names=lambda name: name.endswith("hook_pattern"))
-    pattern = torch.stack([acts[f"blocks.{i}.attn.hook_pattern"][0, h] for i, h, _ in used])
+    pattern = torch.stack([acts[f"blocks.{i}.attn.hook_pattern"][0, h] for i, h in used])
     return Attention(
-        pattern.numpy(), ["BOS", *(said(x) for x in xs)], labels=[f"a{i}.h{h} {head.expr.name}" for i, h, head in used],
+        pattern.numpy(), ["BOS", *(said(x) for x in xs)], labels=[f"a{i}.h{h}" for i, h in used],
         selected=len(used) - 1, title="Where the heads look",
     )  # fmt: skip
 

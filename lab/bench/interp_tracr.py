@@ -8,7 +8,6 @@ from lab import paths, records
 from lab.bench import bench
 
 REFERENCE = paths.ROOT / "tests" / "fixtures" / "tracr.json"
-ROWS = 16
 
 
 @bench("interp")
@@ -16,11 +15,13 @@ def known_circuits() -> None:
     """Area under the ROC curve of every method and ablation; the figure is that of exact edge patching, ablation zero."""
     from interp.circuits.graph import Graph
     from interp.circuits.score import auroc
+    from interp.truth.marks import ROWS
+    from interp.truth.programs import PROGRAMS
     from interp.truth.recovery import METHODS, ORDER, edge_scores
     from interp.truth.view import known
 
     cases, details = {}, {}
-    for key in ("reverse", "x_proportion", "histogram", "sort", "pair_balance", "balanced"):
+    for key in PROGRAMS:
         compiled, true, _ = known(key)
         graph = Graph(compiled.model.cfg)
         truth = graph.mask(true)

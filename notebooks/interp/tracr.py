@@ -20,12 +20,14 @@ def _():
 
     from lab import page
 
-    def beside(*parts):
-        """Side by side while there is room, then one under the other."""
+    def beside(*parts, natural=False):
+        """Side by side while there is room, then one under the other; `natural` leaves the first as wide as it is."""
         _boxes = "".join(f"<div>{mo.as_html(part).text}</div>" for part in parts)
         return mo.Html(
             "<style>.beside { display: flex; flex-wrap: wrap; gap: 16px 20px; align-items: flex-start }"
-            f".beside > * {{ flex: 1 1 440px; min-width: 0; max-width: 100% }}</style><div class='beside'>{_boxes}</div>"
+            ".beside > * { flex: 1 1 440px; min-width: 0; max-width: 100% }"
+            ".beside.natural > :first-child { flex: 0 1 auto }</style>"
+            f"<div class='beside{' natural' if natural else ''}'>{_boxes}</div>"
         )
 
     page.start(mo)
@@ -80,7 +82,7 @@ def _(beside, compiled, mo, page, text, view):
         f"{_cfg.n_layers} layers, {_cfg.n_heads} head{'s' * (_cfg.n_heads > 1)} of {_cfg.d_head}, {_cfg.d_model} directions, "
         f"at most {_cfg.d_mlp} neurons a layer; run and drawn in {1e3 * (time.perf_counter() - _started):.0f} ms"
     )
-    mo.vstack([beside(_listing, _strips), mo.md(f"<small>{_said}</small>")], gap=0.4)
+    mo.vstack([beside(_listing, _strips, natural=True), mo.md(f"<small>{_said}</small>")], gap=0.4)
     return looks, stream
 
 
@@ -93,7 +95,7 @@ def _(beside, looks, mo, stream):
                 "Tinted blocks are what a part writes; grey is what was there already. One-hot for a value, a share of full "
                 "colour for a number."
             ),
-            beside(stream, looks),
+            beside(stream, looks, natural=True),
         ]
     )
     return
@@ -116,14 +118,23 @@ def _(mo):
             mo.hstack([method, kind], justify="start", wrap=True, gap=1),
         ]
     )
-    return METHODS, kind, method
+    return METHODS, ORDER, kind, method
 
 
 @app.cell
-def _(METHODS, beside, compiled, kind, marks, method, program, spare, true):
+def _(METHODS, beside, compiled, kind, marks, method, mo, program, spare, true):
     _found = marks.scored(program.value, method.value, kind.value)
     _one = METHODS[method.value]
-    beside(marks.truth_picture(compiled, true, spare), marks.found_picture(compiled, _found, true, f"Found by {_one.title}", _one.unit))
+    _alone, _nothing = marks.alone(program.value, kind.value)
+    _pictures = beside(
+        marks.truth_picture(compiled, true, spare),
+        marks.found_picture(compiled, _found, true, f"Found by {_one.title}", _one.unit),
+    )
+    _sentence = (
+        f"With every edge outside the left circuit replaced at once, the output moves by {_alone:.2g} (squared distance, at most, "
+        f"over inputs of every length); with every edge replaced, by {_nothing:.2g}."
+    )
+    mo.vstack([_pictures, mo.md(_sentence)], gap=0.6)
     return
 
 
@@ -165,7 +176,7 @@ def _(board, go, marks, mo, page, program, stop):
 
 
 @app.cell
-def _(mo, page):
+def _(METHODS, ORDER, PROGRAMS, mo, page):
     from lab import records
 
     _found = {row["id"]: row for row in records.newest()}
@@ -175,14 +186,14 @@ def _(mo, page):
             f"Against {_r['compared']}: {_r['note']}; largest difference {_r['value']:.1e} (at most {_r['bar']:.0e})."
         )
     _rows = [
-        {"program": _id.rsplit(".", 1)[1], "method": _m, **_kinds}
-        for _id, _r in _found.items()
-        if _id.startswith("interp.tracr.auroc.")
+        {"program": _p.title, "method": METHODS[_m].title, **_kinds}
+        for _key, _p in PROGRAMS.items()
+        if (_r := _found.get(f"interp.tracr.auroc.{_key}"))
         for _m, _kinds in _r["detail"]["auroc"].items()
     ]
     from widgets.table import Table
 
-    _columns = [{"key": "program"}, {"key": "method"}, *({"key": k, "kind": "num", "digits": 3} for k in ("zero", "mean", "counterfactual"))]
+    _columns = [{"key": "program"}, {"key": "method"}, *({"key": k, "kind": "num", "digits": 3} for k in ORDER)]
     mo.vstack(
         [
             mo.md("## Beside the reference\n" + "\n\n".join(_parts)),
