@@ -82,7 +82,7 @@ def wrapped():
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_activations_and_patched_logits_agree_with_ours(saved, kind, backend):
     own, other = (load(str(saved[kind]), b, torch.float32).model for b in ("own", backend))
-    rows = parity.activations(own, other, TOKENS)
+    rows = parity.activations(parity.observe(own, TOKENS), parity.observe(other, TOKENS))
     assert max(row.max_abs for row in rows) < 1e-5, max(rows, key=lambda r: r.max_abs)
     points = {row.point for row in rows}
     assert points >= {
@@ -91,7 +91,7 @@ def test_activations_and_patched_logits_agree_with_ours(saved, kind, backend):
         "logits",
     }  # fmt: skip
     for pair in (EQUAL, LONGER):
-        rows = parity.patched(own, other, pair)
+        rows = parity.patched(parity.patch(own, pair), parity.patch(other, pair))
         assert len(rows) == len(SITES) - (pair is LONGER)
         assert max(row.max_abs for row in rows) < 1e-5, max(rows, key=lambda r: r.max_abs)
 
@@ -99,8 +99,7 @@ def test_activations_and_patched_logits_agree_with_ours(saved, kind, backend):
 @pytest.mark.parametrize("kind", ("mistral", "qwen2", "neox", "mamba"))
 def test_other_architectures_agree_between_the_libraries(wrapped, kind):
     one, other = wrapped(kind, "bridge"), wrapped(kind, "nnsight")
-    assert max(row.max_abs for row in parity.activations(one, other, TOKENS)) < 1e-5
-    assert max(row.max_abs for row in parity.patched(one, other, EQUAL)) < 1e-5
+    assert max(row.max_abs for row in parity.compare(*(parity.see(m, TOKENS, EQUAL) for m in (one, other)))) < 1e-5
     torch.testing.assert_close(other(TOKENS), transformer(kind)(TOKENS).logits, **SAME)
 
 
@@ -109,7 +108,7 @@ def test_a_sliding_window_is_the_same_in_our_decoder(saved):
     assert own.cfg.window == 3
     for backend in BACKENDS:
         other = load(str(saved["mistral"]), backend, torch.float32).model
-        assert max(row.max_abs for row in parity.activations(own, other, TOKENS)) < 1e-5
+        assert max(row.max_abs for row in parity.compare(*(parity.see(m, TOKENS, EQUAL) for m in (own, other)))) < 1e-5
     pattern = own.run_with_cache(TOKENS, lambda n: n.endswith("0.attn.hook_pattern"))[1].popitem()[1]
     assert (pattern.tril(-3) == 0).all() and (pattern.tril(-2) > 0).any()
 
@@ -118,12 +117,12 @@ def test_parity_sees_a_difference(saved):
     own = load(str(saved["llama"]), "own", torch.float32).model
     changed = copy.deepcopy(own)
     changed.model.layers[1].mlp.down_proj.weight[0, 0] += 0.1
-    rows = {row.point: row for row in parity.activations(own, changed, TOKENS)}
+    rows = {row.point: row for row in parity.activations(*(parity.observe(m, TOKENS) for m in (own, changed)))}
     assert rows["hook_resid_mid"].layer == 2 and rows["hook_mlp_out"].layer == 1
     assert rows["hook_embed"].max_abs == 0 < rows["logits"].max_abs
     smaller = decoder(dtype=torch.float32, d_head=4)
     with pytest.raises(LabError, match="not the same model"):
-        parity.activations(own, smaller, TOKENS)
+        parity.activations(*(parity.observe(m, TOKENS) for m in (own, smaller)))
 
 
 # ---- hooks are arguments
@@ -364,3 +363,48 @@ def test_a_long_prompt_stays_within_its_memory(monkeypatch):
     *_, result = sweep(model, pair, "resid_post", base=base)
     assert result.fraction == 1 and int((~result.share.isnan()).sum()) == 500
     assert 0 < most["keys"] <= sweeping.KEYS_PER_CHUNK and 0 < most["logits"] <= sweeping.LOGITS_AT_ONCE
+
+
+# ---- the page
+
+
+def test_a_comparison_measures_every_backend(saved):
+    from interp.backends.view import FLOOR, Comparison, Maps, reference
+
+    lm = reference(str(saved["gpt2"]))
+    comparison = Comparison(lm, EQUAL)
+    maps = Maps(comparison, "z")
+    assert comparison.small and comparison.seconds("z") > 0 and "pattern" in comparison.sites()
+    comparison.run(maps)
+    assert {key: row.state for key, row in comparison.rows.items()} == dict.fromkeys(("own", FLOOR, *BACKENDS), "done")
+    for backend in BACKENDS:
+        assert 0 < comparison.worst(backend) < 1e-5 and comparison.rows[backend].apart < 1e-4
+        assert maps.maps[backend].value_title.endswith(" s")
+    lines = {(row["point"], row["kind"]): row for row in comparison.parity.rows}
+    assert lines["attn.hook_result", "activation"]["bridge"] < 1e-5 and "nnsight" not in lines["attn.hook_result", "activation"]
+    assert any("hook_result" in row["point"] for row in comparison.cannot.rows)
+
+
+def test_a_comparison_says_who_cannot_open_a_model(tmp_path):
+    from interp.backends.view import Comparison, Maps, reference
+    from lab.models import save
+
+    save(decoder(dtype=torch.float32, act="relu", bias=True), None, tmp_path / "m")
+    word_tokenizer(tmp_path / "m")
+    comparison = Comparison(reference(str(tmp_path / "m")), EQUAL)
+    maps = Maps(comparison, "resid_pre")
+    comparison.run(maps)
+    for backend in BACKENDS:
+        assert "take the backend 'own'" in comparison.rows[backend].state == maps.maps[backend].value_title.partition(": ")[2]
+    assert comparison.rows["own"].sweep_s is not None
+
+
+def test_what_ours_does_not_read_opens_through_nnsight(tmp_path):
+    from interp.backends.view import Comparison, Maps, reference
+
+    transformer("neox").save_pretrained(tmp_path)
+    word_tokenizer(tmp_path)
+    comparison = Comparison(reference(str(tmp_path)), EQUAL)
+    comparison.run(Maps(comparison, "z"))
+    assert comparison.first == "nnsight" and comparison.worst("bridge") < 1e-5
+    assert "not read here" in comparison.rows["own"].state

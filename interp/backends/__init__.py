@@ -17,7 +17,7 @@ from lab.models import LM, Decoder, Tokenizer
 from lab.models.fetch import Progress
 from lab.models.load import resolve
 
-__all__ = ["BACKENDS", "Backend", "load", "wrap"]
+__all__ = ["BACKENDS", "Backend", "any_backend", "load", "wrap"]
 
 BACKENDS = {"own": "looplab", "bridge": "TransformerLens", "nnsight": "nnsight"}
 KEPT = 4  # models behind a library held in memory, each with weights of its own
@@ -55,6 +55,17 @@ def load(
                 _kept.popitem(last=False)
         _kept.move_to_end(key)
         return _kept[key]
+
+
+def any_backend(name: str, dtype: torch.dtype | None = None, progress: Progress | None = None) -> LM:
+    """Our own decoder where it reads the model, else nnsight, which takes whatever transformers opens."""
+    try:
+        return load(name, "own", dtype, progress=progress)
+    except LabError as ours:
+        try:
+            return load(name, "nnsight", dtype, progress=progress)
+        except LabError:
+            raise ours from None
 
 
 def wrap(module: nn.Module, backend: str, tokenizer: Tokenizer | None = None) -> Backend:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 import torch
@@ -58,13 +58,16 @@ class Backend(ABC):
         self._names = list(names)
         self._known = {*self._names, *others}
 
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return self._module.parameters()
+
     @property
     def device(self) -> torch.device:
-        return next(self._module.parameters()).device
+        return next(self.parameters()).device
 
     @property
     def dtype(self) -> torch.dtype:
-        return next(self._module.parameters()).dtype
+        return next(self.parameters()).dtype
 
     def hook_names(self) -> list[str]:
         """Every hook point that fires, in the order of execution."""

@@ -26,9 +26,9 @@ SWITCHED = {
 MID, MLP_IN = "hook_resid_mid", "hook_mlp_in"
 REASONS = {
     "hook_pos_embed": "positions are not added to the embedding.",
-    "*.hook_resid_mid": "no stream between attention and MLP is found that a write would change for both what reads it and what adds to it.",
+    "*.hook_resid_mid": "no stream between attention and MLP that a write would change is found.",
     "*.attn.hook_rot_*": "positions are not rotated by a step that TransformerLens hooks.",
-    "*.mlp.hook_pre_linear": "the MLP has no gate, so there is one pre-activation (`mlp.hook_pre`).",
+    "*.mlp.hook_pre_linear": "the MLP has no gate; take mlp.hook_pre.",
 }
 OTHERWISE = "TransformerLens's adapter of this architecture does not compute it."
 

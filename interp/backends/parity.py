@@ -15,7 +15,7 @@ from interp.sites import SITES, Intervention, Patch, sites_of
 from interp.sweep import grid
 from lab.errors import LabError
 
-CELLS = 32  # patched a site and layer, spread evenly where there are more
+CELLS = 6  # patched a site and layer, spread evenly where there are more
 SPLIT = ("hook_q_input", "hook_k_input", "hook_v_input")
 
 
@@ -33,55 +33,76 @@ class Row:
     layer: int | None
 
 
-@torch.no_grad()
-def activations(one: Any, other: Any, tokens: Tensor) -> list[Row]:
-    """Every hook point both have, and the logits; points in the order of execution."""
-    shared = [name for name in one.hook_names() if name in set(other.hook_names())]
-    if not shared:
-        raise LabError("The two models share no hook point, so there is nothing to compare.")
-    whole = [name for name in shared if not name.endswith(SPLIT)]  # inputs a head each change what the norm before them sees
-    logits, first = one.run_with_cache(tokens, lambda n: n in set(whole))
-    others, second = other.run_with_cache(tokens, lambda n: n in set(whole))
-    if len(whole) < len(shared):
-        first |= one.run_with_cache(tokens, lambda n: n in shared and n.endswith(SPLIT))[1]
-        second |= other.run_with_cache(tokens, lambda n: n in shared and n.endswith(SPLIT))[1]
-    groups: dict[str, list[tuple[int | None, str]]] = {}
-    for name in shared:
-        layer, point = split(name)
-        groups.setdefault(point, []).append((layer, name))
-    rows = [
-        _worst(point, "activation", [(layer, first[name], second[name]) for layer, name in found])
-        for point, found in groups.items()
-    ]
-    return [*rows, _worst("logits", "activation", [(None, logits, others)])]
+@dataclass(frozen=True)
+class Seen:
+    """One model's activations by hook name, its logits among them, and its patched logits by site and layer."""
+
+    acts: dict[str, Tensor]
+    patched: dict[tuple[str, int], Tensor]
 
 
 @torch.no_grad()
-def patched(one: Any, other: Any, pair: Pair, layers: Sequence[int] | None = None) -> list[Row]:
-    """Last-position logits after the same patches, each model from its own clean run, one row a site.
+def observe(model: Any, tokens: Tensor) -> dict[str, Tensor]:
+    """Every activation on these tokens in the order of execution, and the logits."""
+    names = model.hook_names()
+    split = {name for name in names if name.endswith(SPLIT)}  # inputs a head each change what the norm before them sees
+    logits, acts = model.run_with_cache(tokens, lambda n: n not in split)
+    if split:
+        acts |= model.run_with_cache(tokens, lambda n: n in split)[1]
+    return {name: acts[name] for name in names} | {"logits": logits}
+
+
+@torch.no_grad()
+def patch(model: Any, pair: Pair, layers: Sequence[int] | None = None) -> dict[tuple[str, int], Tensor]:
+    """Last-position logits [cell, vocab] after patches of every site from the model's own clean run.
 
     Streams are patched at every position apart, heads and neurons each, CELLS of them at most, in the layers given
     (first, middle and last).
     """
-    depth = one.cfg.n_layers
+    depth = model.cfg.n_layers
     layers = sorted({0, depth // 2, depth - 1}) if layers is None else layers
-    rows = []
-    for site in sites(one, other):
-        if site == "pattern" and not pair.equal_length:
-            continue
-        found: list[tuple[int | None, Tensor, Tensor]] = []
+    found: dict[tuple[str, int], Tensor] = {}
+    wanted = [site for site in sites_of(model) if site != "pattern" or pair.equal_length]
+    base = baseline(model, pair, wanted)
+    for site in wanted:
+        cells: list[Patch] = []
         for layer in layers:
-            cells = [cell.patch for cell in grid(one.cfg, pair, site) if cell.layer == layer]
-            cells = cells[:: -(-len(cells) // CELLS)]
-            found.append((layer, _patched_logits(one, pair, cells), _patched_logits(other, pair, cells)))
-        rows.append(_worst(SITES[site].point.partition("}.")[2], "patched logits", found))
-    return rows
+            row = [cell.patch for cell in grid(model.cfg, pair, site) if cell.layer == layer]
+            cells += row[:: -(-len(row) // CELLS)]
+        act = Intervention(cells, base.clean, pair.alignment, range(len(cells)))
+        tokens = torch.tensor([pair.corrupted_ids] * len(cells), device=model.device)
+        logits = model(tokens, hooks=act.hooks, last=True)[:, 0]
+        act.receipts()
+        found |= {(site, layer): logits[[i for i, cell in enumerate(cells) if cell.layer == layer]] for layer in layers}
+    return found
 
 
-def sites(*models: Any) -> list[str]:
-    """The sites that all these models have."""
-    have = [sites_of(model) for model in models]
-    return [key for key in SITES if all(key in found for found in have)]
+def see(model: Any, tokens: Tensor, pair: Pair) -> Seen:
+    return Seen(observe(model, tokens), patch(model, pair))
+
+
+def compare(one: Seen, other: Seen) -> list[Row]:
+    """What both have, worst over layers: activations in the order of execution, then patched logits."""
+    return [*activations(one.acts, other.acts), *patched(one.patched, other.patched)]
+
+
+def activations(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[Row]:
+    shared = [name for name in one if name in other]
+    if shared == ["logits"]:
+        raise LabError("The two models share no hook point, so only their logits can be compared.")
+    groups: dict[str, list[tuple[int | None, Tensor, Tensor]]] = {}
+    for name in shared:
+        layer, point = split(name)
+        groups.setdefault(point, []).append((layer, one[name], other[name]))
+    return [_worst(point, "activation", found) for point, found in groups.items()]
+
+
+def patched(one: dict[tuple[str, int], Tensor], other: dict[tuple[str, int], Tensor]) -> list[Row]:
+    groups: dict[str, list[tuple[int | None, Tensor, Tensor]]] = {}
+    for (site, layer), logits in one.items():
+        if (site, layer) in other:
+            groups.setdefault(split(SITES[site].name(layer))[1], []).append((layer, logits, other[site, layer]))
+    return [_worst(point, "patched logits", found) for point, found in groups.items()]
 
 
 def split(name: str) -> tuple[int | None, str]:
@@ -91,15 +112,6 @@ def split(name: str) -> tuple[int | None, str]:
         return None, name
     layer, _, point = rest.partition(".")
     return int(layer), point
-
-
-def _patched_logits(model: Any, pair: Pair, cells: Sequence[Patch]) -> Tensor:
-    base = baseline(model, pair, (cells[0].site,))
-    act = Intervention(cells, base.clean, pair.alignment, range(len(cells)))
-    tokens = torch.tensor([pair.corrupted_ids] * len(cells), device=model.device)
-    logits = model(tokens, hooks=act.hooks, last=True)
-    act.receipts()
-    return logits
 
 
 def _worst(point: str, kind: str, found: Sequence[tuple[int | None, Tensor, Tensor]]) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,25 @@ from interp.sites import Hook
 from lab.errors import LabError
 
 REASONS = {
-    "hook_pos_embed": "positions are not added to the embedding, or once for a whole batch (`transformer.wpe.output`).",
+    "hook_pos_embed": "none is added, or the same to a whole batch (transformer.wpe.output).",
     "*.hook_scale": "torch's norms do not hand out the scale they divide by.",
     "*.hook_normalized": "torch's LayerNorm normalises, scales and shifts in one call.",
-    "*.hook_attn_scores": "transformers adds its mask to the scores in place of leaving masked entries out; take the pattern.",
+    "*.hook_attn_scores": "transformers masks the scores by adding to them; take attn.hook_pattern.",
     "*.hook_?_input": "one norm feeds q, k and v of all heads, so no head has an input of its own.",
-    "*.attn.hook_result": "one product writes all heads at once; take `attn.hook_z`.",
+    "*.attn.hook_result": "one product writes all heads at once; take attn.hook_z.",
     "*.attn.hook_rot_*": "positions are not rotated here.",
-    "*.mlp.hook_pre_linear": "the MLP has no gate, so there is one pre-activation (`mlp.hook_pre`).",
-    "*.hook_resid_mid": "attention and MLP of this architecture do not follow one another on one stream.",
+    "*.mlp.hook_pre_linear": "the MLP has no gate; take mlp.hook_pre.",
+    "*.hook_resid_mid": "attention and MLP do not follow one another on one stream here.",
 }
-OTHERWISE = "this architecture has no such part where others have it; its modules are there by path (`<module path>.output`)."
+OTHERWISE = "not where others have it; modules are there by path (<module path>.output)."
+
+
+def library() -> Any:
+    """nnsight, imported with the settings beside this file unless the user has some."""
+    os.environ.setdefault("NNSIGHT_CONFIG", str(Path(__file__).with_name("nnsight.yaml")))
+    import nnsight
+
+    return nnsight
 
 
 class Traced(Backend):
@@ -42,9 +51,6 @@ class Traced(Backend):
 
     def __init__(self, module: nn.Module, tokenizer: Any = None) -> None:
         """Takes the module over: nnsight replaces every forward for good, so give a copy of a shared one."""
-        os.environ.setdefault("NNSIGHT_CONFIG", str(Path(__file__).with_name("nnsight.yaml")))
-        from nnsight import NNsight
-
         stack = points.stack(module)
         super().__init__(module, Shape.of(module, len(stack.blocks) if stack else 0))
         self._keywords = {"use_cache": False} if hasattr(getattr(module, "config", None), "use_cache") else {}
@@ -54,14 +60,14 @@ class Traced(Backend):
                 self._when = points.watch(module, lambda: module(probe, **self._keywords))
             except Exception as error:  # whatever a foreign forward raises
                 raise LabError(f"{type(module).__name__} does not run on token ids alone ({error}).") from None
-            self._envoy = NNsight(module)
+            self._envoy = library().NNsight(module)
             promised = list(points.of_model(module, stack, self.cfg.d_head, self._operations)) if stack else []
             named = self._firing(promised, probe)
         self._ends = [module.get_submodule(p) for p in (stack.norm, stack.head) if p] if stack else []
         self._points = {p.name: p for p in sorted(named + self._reached(points.ports(module)), key=self._order)}
         self._has([p.name for p in sorted(named, key=self._order)] or self._points, self._points)
         self.cannot = missing(self._names, REASONS, OTHERWISE) if named else {
-            "blocks.*": "no list of equal blocks was found; its modules are there by path (`<module path>.output`)."
+            "blocks.*": "no list of equal blocks was found; modules are there by path (<module path>.output)."
         }  # fmt: skip
 
     def _operations(self, path: str) -> tuple[str, ...]:
@@ -83,16 +89,30 @@ class Traced(Backend):
 
     def _firing(self, promised: Sequence[Point], probe: Tensor) -> list[Point]:
         """Of the points promised, those that a pass reaches and that are what their names say."""
-        fine = []
         seen: dict[str, Tensor] = {}
-        for point in sorted(self._reached(promised), key=self._order):
-            try:
-                self._trace(probe, [(point, lambda x, name: seen.__setitem__(name, x))])
-            except Exception:  # an operation by that name that is no such thing: the reasons say what is missing
-                continue
-            if isinstance(seen.get(point.name), Tensor):
-                fine.append(point)
-        return [p for p in fine if _consistent(p.name, seen)]
+
+        def look(x: Tensor, name: str) -> None:
+            seen[name] = x
+
+        fine = sorted(self._reached(promised), key=self._order)
+        try:
+            self._trace(probe, [(point, look) for point in fine])
+        except Exception:  # an operation by that name that is no such thing: which, is found one kind at a time
+            kinds: dict[str, bool] = {}
+            for point in fine:
+                kind = re.sub(r"\d+", "*", point.name, count=1)
+                if kind not in kinds:
+                    kinds[kind] = self._takes(probe, point)
+            fine = [p for p in fine if kinds[re.sub(r"\d+", "*", p.name, count=1)]]
+            self._trace(probe, [(point, look) for point in fine])
+        return [p for p in fine if isinstance(seen.get(p.name), Tensor) and _consistent(p.name, seen)]
+
+    def _takes(self, probe: Tensor, point: Point) -> bool:
+        try:
+            self._trace(probe, [(point, lambda x, name: None)])
+        except Exception:
+            return False
+        return True
 
     def _forward(self, tokens: Tensor, hooks: Mapping[str, Hook]) -> Tensor:
         steps = sorted(((self._points[name], fn) for name, fn in hooks.items()), key=lambda step: self._order(step[0]))

@@ -1,6 +1,7 @@
 """One control that chooses the model in every notebook, and the loading behind it."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,10 @@ def model_picker(mo: Any, default: str = "pocket") -> Any:
     return mo.ui.anywidget(ModelPicker(options(), str(asked or default), refresh=options))
 
 
-def chosen(picker: Any) -> Any:
-    """The picked model, loaded (shared by every tab) with a progress bar; a wrong name stops the cell with a sentence."""
+def chosen(picker: Any, load: Callable[..., Any] | None = None) -> Any:
+    """The picked model, loaded (shared by every tab) with a progress bar; a wrong name stops the cell with a sentence.
+
+    `load(name, progress=...)` in place of `lab.models.load`."""
     import lab.models
 
     name = picker.value["value"]
@@ -54,7 +57,7 @@ def chosen(picker: Any) -> Any:
                 bar.update(increment=now - done, subtitle=text)
                 done = now
 
-            lm = lab.models.load(name, progress=progress)
+            lm = (load or lab.models.load)(name, progress=progress)
     except LabError as error:
         marimo.stop(True, problem(error))
         raise  # not reached: stop raises
