@@ -1,5 +1,7 @@
 """Direct attribution, head detectors and circuits against float64, the model's own runs, and TransformerLens."""
 
+import os
+
 import pytest
 import torch
 
@@ -414,3 +416,39 @@ def test_circuit_maps_hold_what_the_circuits_say():
     assert qk.values[-1] == pytest.approx((scores - scores.mean(-1, keepdim=True))[0].numpy(), abs=1e-4)
     assert (ov.values[::-1].argmax(1) == torch.arange(3).numpy()).all(), "the induction head copies"
     assert [row["token"] for row in table.rows] == ["river", "moon", "lamp"] and table.rows[0]["rank"] == 1
+
+
+# ---- GPT-2 small, whose numbers the field knows
+
+GPT2 = os.environ.get("LAB_GPT2_DIR")
+needs_gpt2 = pytest.mark.skipif(not GPT2, reason="LAB_GPT2_DIR does not name a directory with GPT-2 small")
+STORIES = (
+    ("When John and Mary went to the shops,{} gave the bag to", " Mary", " John"),
+    ("When Tom and James went to the park,{} gave the ball to", " Tom", " James"),
+    ("When Dan and Sid went to the shops,{} gave an apple to", " Sid", " Dan"),
+    ("After Martin and Amy went to the park,{} gave a drink to", " Amy", " Martin"),
+)
+
+
+@needs_gpt2
+def test_gpt2_says_the_name_by_the_heads_everybody_finds():
+    lm = models.load(GPT2, dtype=torch.float32)
+    single = lm.tokenizer.single
+    asked = []
+    for template, one, two in STORIES:
+        for right, wrong in ((one, two), (two, one)):
+            ids = [lm.tokenizer.eos, *lm.tokenizer.encode(template.format(wrong))]
+            asked.append(Asked(ids, single(right), single(wrong)))
+    found = over_prompts(lm.model, asked)
+    assert float(found.total.mean()) == pytest.approx(3.552, abs=0.005)
+    heads = found.heads[:, 0].mean(0)
+    for (layer, head), value in {(9, 9): 2.985, (10, 7): -1.899, (9, 6): 1.385, (11, 10): -0.970}.items():
+        assert heads[layer, head].item() == pytest.approx(value, abs=0.01)
+
+
+@needs_gpt2
+def test_gpt2_repeats_by_the_heads_everybody_finds():
+    lm = models.load(GPT2, dtype=torch.float32)
+    scores = patterns.detect(lm.model, patterns.repeated(lm, length=50, rows=10), ["induction"])["induction"]
+    for (layer, head), value in {(5, 1): 0.931, (5, 5): 0.926, (6, 9): 0.926}.items():
+        assert scores[layer, head].item() == pytest.approx(value, abs=0.03)

@@ -1,9 +1,10 @@
 """Lenses: identities on random models, a trained lens against the logit lens on held-out text, its run."""
 
+import numpy as np
 import pytest
 import torch
 
-from interp.lenses import train, tuned
+from interp.lenses import train, tuned, view
 from interp.lenses.logit import logit_lens
 from interp.lenses.patchscopes import PROMPTS, patchscope, placeholder
 from interp.lenses.tuned import TunedLens
@@ -11,6 +12,7 @@ from interp.sites import keep
 from lab import models, runs
 from lab.errors import LabError
 from tests.interp_models import VOCAB, decoder, language_model
+from widgets.textgrid import TextGrid, View
 
 LAYOUTS = {
     "llama": {},
@@ -210,3 +212,42 @@ def test_the_bundled_lens_is_closer_to_the_model_at_every_layer():
     plain, better = train.judged(lm.model, held), train.judged(lm.model, held, lens)
     assert all(b < 0.6 * p for b, p in zip(better, plain)), (better, plain)
     assert sum((tuned.BUNDLED / "pocket" / name).stat().st_size for name in ("lens.json", "lens.safetensors")) < 0.4 * 2**20
+
+
+# ---- the grid of words
+
+
+def test_the_grid_carries_every_lens_and_its_numbers():
+    lm = models.load("pocket")
+    ids = lm.tokens("The capital of France is")[0].tolist()
+    lens = tuned.load("bundled:pocket", lm.model)
+    grid = view.lens_grid(lm, ids, lens)
+    found = [logit_lens(lm, ids, k=view.TOP, lens=one) for one in (None, lens)]
+    words = np.frombuffer(grid.words, "<u4").reshape(2, 9, len(ids), view.TOP)
+    values = np.frombuffer(grid.values, "<f4").reshape(2, 3, 9, len(ids))
+    for v, one in enumerate(found):
+        assert [grid.table[i] for i in words[v, 8, -1]] == lm.tokenizer.pieces(one.ids[8, -1].tolist())
+        for s, shade in enumerate((one.probs[..., 0], one.entropy, one.kl)):
+            assert np.allclose(values[v, s], shade, atol=1e-6)
+    assert grid.views == ["logit lens", "tuned lens"] and grid.view == 1
+    assert grid.table[words[0, 8, -1, 0]] == " Paris"
+
+
+def test_the_grid_refuses_what_does_not_fit():
+    cells = [[["a"], ["b"]]]
+    shade = [{"key": "p", "title": "p"}]
+    TextGrid([View("x", cells, np.ones((1, 2, 1)), {"p": np.ones((1, 2))})], shade, ["0"], ["a", "b"])
+    with pytest.raises(ValueError, match="cells"):
+        TextGrid([View("x", cells, np.ones((1, 2, 1)), {"p": np.ones((1, 2))})], shade, ["0", "1"], ["a", "b"])
+    with pytest.raises(ValueError, match="shading"):
+        TextGrid([View("x", cells, np.ones((1, 2, 1)), {"p": np.ones((2, 2))})], shade, ["0"], ["a", "b"])
+
+
+def test_a_patchscope_grid_tells_what_the_model_goes_on_to_say():
+    lm = models.load("pocket-draft")
+    target, place = placeholder(lm, PROMPTS["in which city is it?"])
+    found = patchscope(lm, [5, 6, 7], 1, target, place, [0, 1], [0, 2], track=[9])
+    grid = view.patchscope_grid(lm, found, 9, "a")
+    texts = np.frombuffer(grid.texts, "<u4").reshape(2, 2)
+    assert grid.table[texts[1, 0]] == lm.tokenizer.decode(found.said[1][0])
+    assert np.allclose(np.frombuffer(grid.values, "<f4").reshape(2, 2, 2)[0], found.tracked[9])

@@ -36,7 +36,7 @@ class LensSpec:
     generated_tokens: int = 200_000
     rank: int | None = 32
     steps: int = 200
-    batch: int = 8
+    batch: int = 4
     context: int = 64
     lr: float = 1e-2
     seed: int = 0

@@ -243,16 +243,27 @@ def _(PROMPTS, ask, lm, mo, page, source):
 
 
 @app.cell
-def _(expects, lm, mo, page, source_ids, target, token):
+def _(lm, mo, page, target):
     from interp.lenses import patchscopes
+
+    target_ids, place = page.guard(patchscopes.placeholder, lm, target.value)
+    layers = patchscopes.spread(lm.config, len(target_ids))
+    _forwards = len(layers) * (len(layers) + 1)
+    fill_s = _forwards * lm.config.forward_flops(len(target_ids)) / 5e10
+    fill = mo.ui.run_button(label=f"Fill the grid, {page.cost(fill_s, forwards=_forwards)}")
+    fill if fill_s >= 2 else None
+    return fill, fill_s, layers, patchscopes, place, target_ids
+
+
+@app.cell
+def _(expects, fill, fill_s, layers, lm, mo, page, patchscopes, place, source_ids, target, target_ids, token):
     from interp.lenses.view import patchscope_grid
     from interp.prompts import answer_token
 
-    _ids, _place = page.guard(patchscopes.placeholder, lm, target.value)
+    mo.stop(fill_s >= 2 and not fill.value)
     _word = page.guard(answer_token, lm.tokenizer, expects.value, target.value, True) if expects.value.strip() else None
-    _some = patchscopes.spread(lm.config, len(_ids))
     _found = page.guard(
-        patchscopes.patchscope, lm, source_ids, token.value, _ids, _place, [*_some, lm.config.n_layers], _some,
+        patchscopes.patchscope, lm, source_ids, token.value, target_ids, place, [*layers, lm.config.n_layers], layers,
         track=[] if _word is None else [_word],
     )  # fmt: skip
     _read = lm.tokenizer.decode(source_ids[: token.value + 1])
