@@ -48,7 +48,7 @@ def test_bundled_model_has_the_circuit(copier) -> None:
         whole = induction.losses(model(words), words, length)
     assert whole["second_loss"] < 0.15 and whole["partner_loss"] < 0.3 and whole["first_loss"] > 3.3
     for other in range(model.cfg.n_heads):
-        cut = induction.losses(induction.ablated(model, words, 0, other), words, length)
+        cut = induction.losses(induction.ablated(model, words, [(0, other)]), words, length)
         assert (cut["second_loss"] > 3) == (other == head)  # without it the copy is a guess among 40 words
 
 
@@ -128,7 +128,7 @@ def test_the_mechanism_is_the_one_that_is_known(told) -> None:
     answers = modular.questions(113)[1]
     by_formula = fourier.formula(waves, 113).reshape(-1, 113)
     assert (by_formula.argmax(-1) == answers).all()
-    fits, share = fourier.neuron_fits(fourier.neurons(model))
+    fits, share = fourier.neuron_fits(fourier.look(model).neurons)
     assert set(fits.tolist()) <= set(told.keys) and share.median() > 0.9
 
 
@@ -170,6 +170,10 @@ def test_neurons_made_of_one_frequency_are_found() -> None:
     # variances: product of two waves 1/4, a wave 1/2, the other frequency 1/2
     assert float(share[1]) == pytest.approx(0.75 / 1.25)
     assert fourier.gini(torch.ones(9)) == pytest.approx(0) and fourier.gini(torch.eye(10)[0]) == pytest.approx(0.9)
+    energy = fourier.plane(mixed[..., None] + 1)
+    found = {(i, j) for i, j in (energy > 1e-9).nonzero().tolist()}
+    assert found == {(0, 0), (4, 4), (4, 0), (2, 0)}
+    assert float(energy.sum()) == pytest.approx(float((mixed + 1).square().sum()))
     around = fourier.circle(torch.stack([(3 * turn).cos() * 2, (3 * turn).sin() * 2, turn * 0 + 5], 1), 3)
     assert torch.allclose(around.norm(dim=1), torch.full((13,), 2.0, dtype=torch.float64))
 

@@ -10,6 +10,7 @@ Everything here is float64. `k` counts from 1 to (p - 1) / 2 and is stored at in
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -119,20 +120,43 @@ def key_frequencies(logits: Tensor, least: float = 0.01) -> list[int]:
     return [k + 1 for k, share in enumerate((energy / energy.sum()).tolist()) if share >= least]
 
 
-@torch.no_grad()
-def neurons(model) -> Tensor:
-    """What every neuron of the MLP says after `=`, [a, b, neuron]."""
-    p = model.cfg.vocab_size - 1
-    kept = model.run_with_cache(questions(p, model.device)[0], lambda n: n == "blocks.0.mlp.hook_post")[1]
-    return kept["blocks.0.mlp.hook_post"][:, -1].reshape(p, p, -1)
+@dataclass(frozen=True)
+class Look:
+    """What one model does after `=`, for every pair: `logits` [a, b, c], `neurons` [a, b, neuron] after the ReLU,
+    `attention` [a, b, head] that goes to a, and its `keys`, the frequencies its logits are made of."""
+
+    logits: Tensor
+    neurons: Tensor
+    attention: Tensor
+
+    @property
+    def keys(self) -> list[int]:
+        return key_frequencies(self.logits)
 
 
 @torch.no_grad()
-def attention(model) -> Tensor:
-    """How much `=` looks at a, [a, b, head]; b has nearly all the rest."""
+def look(model) -> Look:
+    """One forward pass over all pairs."""
     p = model.cfg.vocab_size - 1
-    kept = model.run_with_cache(questions(p, model.device)[0], lambda n: n == "blocks.0.attn.hook_pattern")[1]
-    return kept["blocks.0.attn.hook_pattern"][:, :, -1, 0].reshape(p, p, -1)
+    names = ("blocks.0.mlp.hook_post", "blocks.0.attn.hook_pattern")
+    logits, kept = model.run_with_cache(questions(p, model.device)[0], lambda name: name in names)
+    post, pattern = (kept[name] for name in names)
+    return Look(
+        logits[:, -1].double().reshape(p, p, p), post[:, -1].reshape(p, p, -1), pattern[:, :, -1, 0].reshape(p, p, -1)
+    )
+
+
+def plane(values: Tensor) -> Tensor:
+    """Energy of functions of two numbers by frequency, [a, b, n] -> [(p + 1) / 2, (p + 1) / 2], summed over n.
+
+    Row and column 0 are the constants in a and in b; sine and cosine of a frequency are added up.
+    """
+    p, n = values.shape[0], values.shape[-1]
+    rows = basis(p, values.device)
+    parts = (rows @ (rows @ values.double().reshape(p, -1)).reshape(p, p, n)).square().sum(-1)
+    groups = torch.cat([torch.zeros(1, dtype=torch.long), torch.arange(1, p // 2 + 1).repeat_interleave(2)])
+    half = torch.zeros(p // 2 + 1, p, dtype=torch.float64).index_add_(0, groups, parts)
+    return torch.zeros(p // 2 + 1, p // 2 + 1, dtype=torch.float64).index_add_(1, groups, half)
 
 
 def neuron_fits(activations: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,8 @@ import argparse
 import json
 import string
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,9 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from interp.truth.packed import pack
+from interp.truth.packed import pack, read, unpack
 from interp.truth.words import write_tokenizer
-from lab import paths
+from lab import jsonl, paths
 from lab.errors import LabError
 from lab.models import Decoder, ModelConfig, io
 from lab.train import state
@@ -169,16 +170,21 @@ def losses(logits: Tensor, tokens: Tensor, length: int) -> dict[str, float]:
     return {name: float(nats[part].mean()) for name, part in parts.items()}
 
 
-def ablated(model: Decoder, tokens: Tensor, layer: int, head: int) -> Tensor:
-    """Logits when one head writes nothing."""
+@torch.no_grad()
+def ablated(model: Decoder, tokens: Tensor, heads: Sequence[tuple[int, int]]) -> Tensor:
+    """Logits when the given heads, (layer, head), write nothing."""
 
-    def silent(z: Tensor, name: str) -> Tensor:
-        z = z.clone()
-        z[:, :, head] = 0
-        return z
+    def silent(which: list[int]) -> Callable[[Tensor, str], Tensor]:
+        def hook(z: Tensor, name: str) -> Tensor:
+            z = z.clone()
+            z[:, :, which] = 0
+            return z
 
-    with torch.no_grad():
-        return model(tokens, hooks={f"blocks.{layer}.attn.hook_z": silent})
+        return hook
+
+    layers = {layer for layer, _ in heads}
+    hooks = {f"blocks.{i}.attn.hook_z": silent([h for layer, h in heads if layer == i]) for i in layers}
+    return model(tokens, hooks=hooks)
 
 
 def probe(rows: int = 32, length: int = 16) -> Tensor:
@@ -194,6 +200,30 @@ def evaluate(model: Decoder, length: int = 16) -> dict[str, float]:
         row = losses(model(tokens), tokens, length)
         both = composition(model)[previous[0].argmax(), induction[1].argmax()]
     return {**row, "previous": float(previous[0].max()), "induction": float(induction[1].max()), "composition": float(both)}
+
+
+def by_position(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Loss of every word after the first, mean over texts, nats: [pos - 1]."""
+    flat = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+    return flat.view(len(tokens), -1).mean(0)
+
+
+# ---- the bundled model
+
+
+def bundled(step: int) -> Decoder:
+    """The bundled model after that many steps, in float32; `SHIPPED` and the last are kept."""
+    spec = InductionSpec()
+    if step == spec.steps:
+        return io.read(HOME, torch.float32)
+    if step not in SHIPPED:
+        raise LabError(f"The weights of step {step} were not kept; there are {', '.join(map(str, (*SHIPPED, spec.steps)))}.")
+    return unpack(spec.config(), read(HOME / "steps.safetensors"), SHIPPED.index(step))
+
+
+def curves() -> list[dict[str, Any]]:
+    """What was measured while the bundled model was trained, a row every twentieth step."""
+    return jsonl.read(HOME / "metrics.jsonl")
 
 
 # ---- training
@@ -232,6 +262,21 @@ def start(spec: InductionSpec, device: torch.device | str = "cpu") -> tuple[Deco
         nn.init.normal_(p, std=spec.d_model**-0.5, generator=generator)
     model = model.to(device)
     return model, torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay, betas=(0.9, 0.98))
+
+
+def seconds(spec: InductionSpec) -> float:
+    """How long this training takes here, from a few updates made now."""
+    model, optimiser = start(spec, "cuda" if torch.cuda.is_available() else "cpu")
+    began, times = time.perf_counter(), []
+
+    def each(step: int) -> bool:
+        times.append(time.perf_counter() - began)
+        return step == 6
+
+    train(spec, model, optimiser, 0, each)
+    began = time.perf_counter()
+    evaluate(model)
+    return spec.steps * ((times[-1] - times[1]) / 4 + (time.perf_counter() - began) / spec.log_every)
 
 
 def work(given: dict[str, Any], ctx: Context) -> None:

@@ -7,6 +7,7 @@ answer stands after `=`; every update sees the whole training set.
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +167,19 @@ class Training:
             row[f"{name}_loss"] = float(loss64(logits[part], self.answers[part]))
             row[f"{name}_right"] = float(right[part].mean())
         return row
+
+
+def seconds(spec: ModularSpec) -> float:
+    """How long this training takes here, from a few updates made now."""
+    training = Training(spec, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    for _ in range(2):
+        training.step()
+    began = time.perf_counter()
+    training.evaluate()
+    evaluated = time.perf_counter()
+    training.step()
+    stepped = time.perf_counter()
+    return spec.steps * (stepped - evaluated + (evaluated - began) / spec.log_every)
 
 
 def work(given: dict[str, Any], ctx: Context) -> None:

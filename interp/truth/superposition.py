@@ -16,9 +16,11 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -162,6 +164,17 @@ def train(
 
 def _error(W: Tensor, b: Tensor, x: Tensor) -> Tensor:
     return torch.relu(x @ W.transpose(1, 2) @ W + b) - x
+
+
+def seconds(features: int, hidden: int, densities: Sequence[float], **setting: Any) -> float:
+    """How long `train` takes here for its 1,000 steps, from a few steps made now."""
+    train(features, hidden, densities, steps=2, **setting)
+    times = []
+    for steps in (2, 22):
+        began = time.perf_counter()
+        train(features, hidden, densities, steps=steps, **setting)
+        times.append(time.perf_counter() - began)
+    return 1000 * max(times[1] - times[0], 0.0) / 20
 
 
 def settle(shape: Shape, seed: int = 0, steps: int = 1000) -> Tensor:

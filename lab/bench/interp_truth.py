@@ -73,7 +73,7 @@ def induction() -> None:
     head = int(previous[0].argmax())
     with torch.no_grad():
         whole = known.losses(model(texts), texts, length)
-    cut = known.losses(known.ablated(model, texts, 0, head), texts, length)
+    cut = known.losses(known.ablated(model, texts, [(0, head)]), texts, length)
     records.write(
         "interp.induction.score", float(found[1].max()), "of the attention", bar=0.7, better="higher",
         note="best head of layer 1, on the word after the present one's first showing; 256 repeated texts",
