@@ -37,17 +37,17 @@ SWEEP = (
     *(BASE.changed(kind=kind, d_dict=2048, k=k) for kind in ("jumprelu", "gated") for k in (8, 16, 32, 64)),
     *(BASE.changed(kind="topk", d_dict=2048, k=32, lr=lr) for lr in (3e-4, 3e-3)),
 )
-LONG = BASE.changed(d_dict=2048, k=32, lr=3e-3)
-TRANSCODERS = tuple(BASE.changed(target="transcoder", layer=i, d_dict=512, k=32, lr=2e-3) for i in range(8))
+LONG = BASE.changed(d_dict=2048, k=32)
+TRANSCODERS = tuple(BASE.changed(target="transcoder", layer=i, d_dict=512, k=32) for i in range(8))
 #: stage -> its specs, positions each dictionary is to see, and its share of the time
 STAGES: dict[str, tuple[Sequence[FeatureSpec], int, float]] = {
-    "topk": ((LONG,), 200_000_000, 0.15),
-    "others": (tuple(LONG.changed(kind=kind) for kind in ("jumprelu", "gated")), 120_000_000, 0.2),
-    "transcoders-low": (TRANSCODERS[:4], 120_000_000, 0.2),
-    "transcoders-high": (TRANSCODERS[4:], 120_000_000, 0.2),
-    "sweep": (SWEEP, 40_000_000, 0.25),
+    "gated": ((LONG.changed(kind="gated"),), 100_000_000, 0.12),
+    "others": (tuple(LONG.changed(kind=kind) for kind in ("topk", "jumprelu")), 100_000_000, 0.2),
+    "transcoders-low": (TRANSCODERS[:4], 100_000_000, 0.2),
+    "transcoders-high": (TRANSCODERS[4:], 100_000_000, 0.2),
+    "sweep": (SWEEP, 40_000_000, 0.28),
 }
-BUNDLED = ("topk", "transcoders-low", "transcoders-high")  # the stages whose dictionaries are kept
+BUNDLED = ("gated", "transcoders-low", "transcoders-high")  # the stages whose dictionaries are kept
 TIMED = 24  # steps that measure the speed
 CHECKED = 1024  # windows of held-out text a dictionary is measured on
 

@@ -55,7 +55,7 @@ def recovery(trail: Sequence[tuple[int, float]], cosine: Tensor) -> go.Figure:
 def sweep() -> list[dict[str, Any]]:
     """The points of the recorded sweep; none where it is missing."""
     points: list[dict[str, Any]] = []
-    for part in ("sweep", "topk", "others"):
+    for part in ("sweep", "gated", "others"):
         path = store.BUNDLED / f"{part}.json"
         if path.exists():
             points += [dict(point, long=part != "sweep") for point in json.loads(path.read_text())]
