@@ -157,7 +157,7 @@ def test_the_edited_model_goes_on_with_the_other_city(pocket, found):
     first = rows.logits(editor.writer(rows, [city]).hooks)[0].argmax()
     again = Rows(pocket, [whole + pocket.tokenizer.decode([int(first)])], [mark.subject])
     second = again.logits(editor.writer(again, [city]).hooks)[0].argmax()
-    assert editor.continue_(whole, mark.subject, city, 2)[0] == [int(first), int(second)]
+    assert editor.continue_(whole, mark.subject, city, 2) == [int(first), int(second)]
 
 
 def test_shares_come_with_intervals_over_facts():

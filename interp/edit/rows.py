@@ -13,6 +13,7 @@ from interp.metrics import at_least_fp32
 from interp.sites import Hook, chain
 from lab.errors import LabError
 from lab.infer.score import batches
+from lab.models import KVCache
 
 
 def mentions(tokenizer, text: str, subject: str) -> list[int]:
@@ -99,3 +100,25 @@ def ask(
         if progress:
             progress(done / len(prompts))
     return Asked(top, probability, None if watch is None else watched)
+
+
+@torch.no_grad()
+def greedy(lm, tokens: Tensor, hooks: Mapping[str, Hook] | None, new_tokens: int, after: Callable[[int], None] | None = None) -> list[int]:
+    """The greedy continuation of one prompt [1, pos], with the hooks in place at every step.
+
+    `after(length)` is told how many tokens the cache holds before the next step, for hooks that count positions.
+    """
+    lm.model.check(tokens)
+    length = tokens.shape[1]
+    steps = max(1, min(new_tokens, lm.config.context - length))
+    cache = KVCache(lm.config, 1, length + steps, lm.model.dtype, lm.model.device)
+    said: list[int] = []
+    for _ in range(steps):
+        token = lm.model(tokens, hooks=hooks, cache=cache, last=True)[:, -1].argmax(-1, keepdim=True)
+        if int(token) == lm.tokenizer.eos:
+            break
+        said.append(int(token))
+        tokens = token
+        if after:
+            after(cache.length)
+    return said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import random
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import marimo
 import torch
 
 from interp.edit import measure
@@ -126,12 +128,14 @@ def this_fact(lm, found: Located, mark: Landmark, city: str, where: str = "last"
 def strongest(found: Located, count: int = 12) -> Intervals:
     """The strongest heads with their intervals over facts."""
     effect = found.maps["last"]
+    heads = effect.strongest(count)
+    shares = [[float(x[head]) for x in (effect.mean, effect.low, effect.high)] for head in heads]
     rows = [
-        {"label": f"{i}.{h}", "series": "share", "value": float(effect.mean[i, h]), "low": float(effect.low[i, h]), "high": float(effect.high[i, h])}
-        for i, h in effect.strongest(count)
+        {"label": f"{layer}.{head}", "series": "share", "value": value, "low": low, "high": high}
+        for (layer, head), (value, low, high) in zip(heads, shares)
     ]
-    top = max(r["high"] for r in rows)
-    return Intervals(rows, title=f"The strongest {len(rows)}, layer.head, 95% over facts", span=(min(0.0, min(r["low"] for r in rows)), top), at=0.0)
+    span = (min(0.0, *(low for _, low, _ in shares)), max(high for _, _, high in shares))
+    return Intervals(rows, f"The strongest {len(rows)}, layer.head, with 95% intervals over facts", span, at=0.0)
 
 
 # ---- what the edited model says
@@ -148,8 +152,8 @@ class Said:
         before = rows.logits().softmax(-1)[0]
         after = rows.logits(writer.hooks).softmax(-1)[0]
         self.before, self.after = self._top(before), self._top(after)
-        plain, _ = editor.continue_(prompt, mark.subject, None, new_tokens)
-        said, _ = editor.continue_(prompt, mark.subject, city, new_tokens)
+        plain = editor.continue_(prompt, mark.subject, None, new_tokens)
+        said = editor.continue_(prompt, mark.subject, city, new_tokens)
         self.plain, self.said = lm.tokenizer.decode(plain), lm.tokenizer.decode(said)
         self.pieces = lm.tokenizer.pieces(rows.tokens[0].tolist())
         self.mentions = bool(rows.subject.any())
@@ -287,3 +291,20 @@ def knows(lm, mark: Landmark) -> str:
     """What the unedited model says first about a landmark, for the page's first sentence."""
     asked = ask(lm, [sentence(CHOOSING[mark.right[0]], mark.subject)])
     return lm.tokenizer.pieces(asked.top.tolist())[0].strip()
+
+
+def continuations(prompt: str, said: dict[str, str]) -> Any:
+    """A prompt and how it goes on, one line a version, the model's own words in bold."""
+    given = html.escape(prompt)
+    lines = "".join(
+        f"<tr><th>{html.escape(name)}</th><td><span>{given}</span><b>{html.escape(text)}</b></td></tr>" for name, text in said.items()
+    )
+    return marimo.Html(f"<style>{_STYLE}</style><table class='lab-said'>{lines}</table>")
+
+
+_STYLE = """
+.lab-said { width: 100%; border-collapse: collapse; margin: 0; }
+.lab-said th { text-align: left; font-weight: 600; padding: 8px 14px 8px 0; vertical-align: top; color: var(--soft); white-space: nowrap; width: 1%; }
+.lab-said td { padding: 8px 0; font: 14px/1.5 var(--mono); border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
+.lab-said span { color: var(--soft); }
+"""

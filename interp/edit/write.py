@@ -23,10 +23,9 @@ import torch
 from torch import Tensor
 
 from interp.edit.landmarks import CHOOSING, Landmark, sentence
-from interp.edit.rows import Rows, in_batches
+from interp.edit.rows import Rows, greedy, in_batches
 from interp.sites import SITES, Hook, keep
 from lab.errors import LabError
-from lab.models import KVCache
 
 Head = tuple[int, int]  # layer, head
 PLACES = ("reads", "mentioned", "always", "last")
@@ -117,27 +116,17 @@ class Editor:
         values = [self.donors.of(city) for city in cities]
         return Writer(rows, {(i, h): torch.stack([v[i, h] for v in values]) for i, h in self.heads}, self.place, self.gate)
 
-    @torch.no_grad()
-    def continue_(self, prompt: str, subject: str, city: str | None, new_tokens: int = 12) -> tuple[list[int], Writer | None]:
-        """The greedy continuation, edited at every step (unedited for no city), and where the prompt was written."""
-        lm = self.lm
-        rows = Rows(lm, [prompt], [subject])
-        lm.model.check(rows.tokens)
-        length = rows.lengths[0]
-        writer = self.writer(rows, [city]) if city is not None else None
-        hooks = writer.hooks if writer else None
-        steps = max(1, min(new_tokens, lm.config.context - length))
-        cache = KVCache(lm.config, 1, length + steps, lm.model.dtype, lm.model.device)
-        token, said = rows.tokens, []
-        for _ in range(steps):
-            logits = lm.model(token, hooks=hooks, cache=cache, last=True)[:, -1]
-            if writer:
-                writer.start = cache.length
-            token = logits.argmax(-1, keepdim=True)
-            if int(token) == lm.tokenizer.eos:
-                break
-            said.append(int(token))
-        return said, writer
+    def continue_(self, prompt: str, subject: str, city: str | None, new_tokens: int = 12) -> list[int]:
+        """The greedy continuation, edited at every step (unedited for no city)."""
+        rows = Rows(self.lm, [prompt], [subject])
+        if city is None:
+            return greedy(self.lm, rows.tokens, None, new_tokens)
+        writer = self.writer(rows, [city])
+
+        def after(length: int) -> None:
+            writer.start = length
+
+        return greedy(self.lm, rows.tokens, writer.hooks, new_tokens, after)
 
 
 class Donors:

@@ -152,13 +152,8 @@ def _(lm, mark, mo):
 
 @app.cell
 def _(editor, found, heads, lm, mark, mo, page, prompt, target, view):
-    import html as _html
-
     mo.stop(not heads)
     said = page.guard(view.Said, lm, editor, mark, target, prompt.value)
-
-    def _line(name, text):
-        return f"<tr><th>{name}</th><td><span class='soft'>{_html.escape(prompt.value)}</span><b>{_html.escape(text)}</b></td></tr>"
 
     mo.vstack(
         [
@@ -168,13 +163,7 @@ def _(editor, found, heads, lm, mark, mo, page, prompt, target, view):
                 if said.mentions
                 else [page.note(f"The prompt does not name {mark.subject}, so there is nothing to fire on.", kind="info")]
             ),
-            mo.Html(
-                "<style>.edit-said { width: 100%; border-collapse: collapse; margin: 0 } .edit-said th { text-align: left; font-weight: 600; "
-                "padding: 8px 14px 8px 0; vertical-align: top; color: var(--soft); white-space: nowrap; width: 1% }"
-                ".edit-said td { padding: 8px 0; font: 14px/1.5 var(--mono); border-bottom: 1px solid var(--line) }"
-                ".edit-said .soft { color: var(--soft); font-weight: 400 }</style>"
-                f"<table class='edit-said'>{_line('unedited', said.plain)}{_line('edited', said.said)}</table>"
-            ),
+            view.continuations(prompt.value, {"unedited": said.plain, "edited": said.said}),
             said.bars(),
         ],
         gap=0.8,
