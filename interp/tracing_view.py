@@ -156,10 +156,10 @@ class ManyFacts:
             for kind, average in self.averages.items():
                 for done in trace(self.lm.model, fact, kind, self.corruption, self.window, positions(fact)):
                     if stopped() and done.fraction < 1:
-                        self._say(", stopped")
+                        self._say(f" of {len(recalls)} facts, stopped")
                         return
                 average.add(done)
-            self._say("" if fact is recalls[-1] else f" of {len(recalls)}")
+            self._say(" facts" if fact is recalls[-1] else f" of {len(recalls)} facts")
 
     def _say(self, more: str) -> None:
         done = min(len(a.totals) for a in self.averages.values())
@@ -169,7 +169,7 @@ class ManyFacts:
         mean, half = (torch.stack([f[i] for f in found]).numpy() for i in (0, 1))
         total, wide = self.averages["state"].total
         spread = f" ± {wide:.3f}" if done > 1 else ""
-        self.curves.update(mean, half, f"{done}{more} facts; average total effect {total:.3f}{spread} (probability lost to the noise).")
+        self.curves.update(mean, half, f"{done}{more}; average total effect {total:.3f}{spread} (probability lost to the noise).")
         rows = []
         for k, kind in enumerate(KINDS):
             for r, role in enumerate(ROLES):

@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from interp import presets as asking
-from interp.patching import run_patched
+from interp.ablation import WRITES, Treatment, treat
+from interp.jobs import Jobs
+from interp.patching import attention_patterns, run_patched
 from interp.presets import CURATED, Preset, fitting, known, presets
 from interp.prompts import prepare
-from interp.sites import SITES, Patch
+from interp.sites import SITES, Intervention, Patch
 from interp.sweep import sweep
 from interp.view import Board
 from lab.errors import LabError
@@ -166,3 +168,110 @@ def test_smollm2_gets_every_curated_pair_right():
     # one activation in the middle of the model moves the Eiffel Tower
     run = run_patched(lm, pair, [Patch("resid_pre", 12, 2)])
     assert lm.tokenizer.decode(run.answer.continuation).startswith(" Tokyo, Japan") and run.share > 0.9
+
+
+# ---- other interventions, finer maps
+
+
+OTHERS = ("a great Rome stands in", "the tall Paris tower stands in", "a Eiffel city on")
+
+
+@pytest.mark.parametrize("into", ["corrupted", "clean"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_board_of_every_intervention_shows_what_it_computes(lm, into, write):
+    given = prepare(lm, *PROMPTS)
+    treatment = Treatment(into, write, OTHERS)
+    board = Board(lm, given, treatment=treatment)
+    for name in ("mlp_out", "z", "z@"):
+        board.sweep(name)
+        cell = board.first_cell(name)
+        board.patch(name, [cell])
+        assert board.panel.shown["text"] == board.panel.cells[key(name, [cell])]["text"]
+        assert ("returns" in board.panel.shown["text"]) == (into == "corrupted")
+        runs, base = treat(lm, given, treatment, [name.removesuffix("@")])
+        run = run_patched(lm, runs, board.patches(name, [cell]), new_tokens=0, base=base)
+        assert board.maps[name].values[cell[0], cell[1]] == pytest.approx(run.share, abs=1e-6)
+    usual = into == "corrupted" and write == "copy"
+    assert (WRITES[write] in board.map("z").value_title) != usual
+    notes = [row["note"] for row in board.strips().rows]
+    assert ["this run is patched" in note for note in notes] == [into == "clean", not usual and into == "corrupted"]
+    assert ("pattern" in board.maps) == (write in ("copy", "zero"))
+
+
+def test_heads_at_every_position_are_named_and_found(board, lm):
+    heat = board.map("z@")
+    assert heat.shape == [12, 5] and heat.row_labels[5] == "1.1" and board.title("z@", [[5, 2]]).startswith("Patched: layer 1, head 1, position 2")
+    assert board.patches("z@", [[5, 2]]) == [Patch("z", 1, 2, 1)] and board.cost("z@").forwards == 60
+    assert board.patches("k@", [[5, 2]]) == [Patch("k", 2, 2, 1)]
+    np.testing.assert_allclose(heat.values.reshape(3, 4, 5).sum(2), board.map("z").values, atol=1e-5)
+
+
+def test_neurons_are_swept_where_the_estimate_is_largest(board, monkeypatch):
+    monkeypatch.setattr("interp.view.NEURONS", 7)
+    board.sweep("neuron")
+    heat = board.map("neuron")
+    found = {(r, c) for r, c in np.argwhere(~np.isnan(heat.values)).tolist()}
+    strongest = board.estimates["neuron"].abs().flatten().topk(7).indices.tolist()
+    assert found == {divmod(i, 40) for i in strongest} and "7 strongest neurons" in heat.value_title
+    assert board.title("neuron", [[1, 17]]) == "Patched: layer 1, neuron 17"
+
+
+def test_the_attention_of_the_patched_run_follows_the_choice(board):
+    widget = board.attention(2, "patched", 1)
+    before = widget.data
+    board.patch("q", [[2, 1]])
+    run = Intervention(board.patches("q", [[2, 1]]), board.base.clean, board.pair.alignment)
+    expected = attention_patterns(board.lm, board.pair.corrupted_ids, 2, run.hooks)
+    assert widget.data != before and widget.data == expected.numpy().astype("<f2").tobytes()
+    still = board.attention(2, "clean", 1)
+    board.patch("q", [[2, 0]])
+    assert still.data == attention_patterns(board.lm, board.given.clean_ids, 2).numpy().astype("<f2").tobytes()
+
+
+def test_a_long_prompt_is_sampled_and_told_apart_by_head_alone(tmp_path):
+    lm = language_model(tmp_path, context=512, n_layers=6)
+    words = " ".join(["the great tower stands in"] * 99)
+    pair = prepare(lm, f"Eiffel {words}", f"Tokyo {words}", "Paris", "Rome")
+    assert len(pair.alignment) == 496
+    board = Board(lm, pair, step=4)
+    assert "z@" not in board.maps and "pattern" not in board.maps and board.cost("resid_pre").forwards == 2 * 496
+    board.step = 5
+    turns = iter(range(100))
+    board.sweep("resid_pre", stopped=lambda: next(turns) > 2)
+    assert np.isnan(board.map("resid_pre").values[1:5]).all()
+    for name, sentence in (("z@", "position by position up to 64"), ("pattern", "no estimate of this site")):
+        with pytest.raises(LabError, match=sentence):
+            board.map(name)
+
+
+def test_memory_is_asked_for_before_it_is_taken(lm, monkeypatch):
+    monkeypatch.setattr("interp.headsweep.free_bytes", lambda device: 1000)
+    with pytest.raises(LabError, match="Keeping every activation of these prompts needs about"):
+        Board(lm, prepare(lm, *PROMPTS))
+
+
+def test_jobs_run_once_one_after_another_and_stop_when_told():
+    ran, ended = [], threading.Event()
+
+    def run(name, stopped):
+        ran.append(name)
+        while name == "slow" and not stopped():
+            time.sleep(0.005)
+
+    jobs = Jobs(run)
+    for name in ("slow", "slow", "b", "c"):
+        jobs.ask(name)
+    jobs.cancel("b")
+    thread = threading.Thread(target=jobs.work, args=(ended.is_set,))
+    thread.start()
+    until = time.monotonic() + 10
+    while ran != ["slow"] and time.monotonic() < until:
+        time.sleep(0.005)
+    jobs.cancel("slow")
+    jobs.ask("c")
+    jobs.ask("b", again=True)
+    while ran != ["slow", "c", "b"] and time.monotonic() < until:
+        time.sleep(0.005)
+    ended.set()
+    thread.join()
+    assert ran == ["slow", "c", "b"]
