@@ -1,6 +1,7 @@
 """Direct attribution, head detectors and circuits against float64, the model's own runs, and TransformerLens."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -452,3 +453,21 @@ def test_gpt2_repeats_by_the_heads_everybody_finds():
     scores = patterns.detect(lm.model, patterns.repeated(lm, length=50, rows=10), ["induction"])["induction"]
     for (layer, head), value in {(5, 1): 0.931, (5, 5): 0.926, (6, 9): 0.926}.items():
         assert scores[layer, head].item() == pytest.approx(value, abs=0.03)
+
+
+def test_a_backend_without_weights_still_tells_what_heads_look_at():
+    lm = models.load("pocket")
+
+    class Hooked:
+        """What every backend gives: a call with hooks, and no matrices."""
+
+        cfg, device = lm.model.cfg, lm.model.device
+
+        def __call__(self, tokens, hooks=None, last=False):
+            return lm.model(tokens, hooks=hooks, last=last)
+
+    bare = SimpleNamespace(name="bare", model=Hooked(), config=lm.config, tokenizer=lm.tokenizer)
+    found = survey.survey(bare, rows=2)
+    assert list(found.scores) == list(patterns.KINDS)
+    assert all("backend" in why for why in found.missing.values()) and set(found.missing) == {"copying", "mover"}
+    assert torch.equal(found.scores["induction"], survey.survey(lm, rows=2, sentences=2).scores["induction"])
