@@ -96,6 +96,13 @@ def test_activations_and_patched_logits_agree_with_ours(saved, kind, backend):
         assert max(row.max_abs for row in rows) < 1e-5, max(rows, key=lambda r: r.max_abs)
 
 
+def test_shapes_are_read_from_any_config(wrapped):
+    seen = {kind: wrapped(kind, "nnsight").cfg for kind in ("gpt2", "qwen2", "neox", "mamba")}
+    assert (seen["gpt2"].d_mlp, seen["qwen2"].d_mlp, seen["neox"].d_mlp) == (96, 40, 40)
+    assert (seen["qwen2"].n_kv_heads, seen["gpt2"].n_kv_heads, seen["mamba"].n_heads) == (2, 4, 0)
+    assert {(c.d_model, c.n_layers, c.vocab_size) for c in seen.values()} == {(24, 3, VOCAB)}
+
+
 @pytest.mark.parametrize("kind", ("mistral", "qwen2", "neox", "mamba"))
 def test_other_architectures_agree_between_the_libraries(wrapped, kind):
     one, other = wrapped(kind, "bridge"), wrapped(kind, "nnsight")

@@ -43,12 +43,7 @@ class Shape:
             n_heads=heads,
             n_kv_heads=read("num_key_value_heads") or heads,
             d_head=read("head_dim") or (width // heads if heads else 0),
-            d_mlp=read("intermediate_size", "n_inner") or _widest(module, width),
+            # GPT-2 writes its MLP's width down only where it is not the usual four times the stream's
+            d_mlp=(read("n_inner") or 4 * width) if hasattr(get, "n_inner") else read("intermediate_size"),
             context=read("max_position_embeddings", "n_positions") or UNKNOWN_CONTEXT,
         )
-
-
-def _widest(module: nn.Module, width: int) -> int:
-    """GPT-2's config leaves its MLP's width out when it is the usual four times the stream's."""
-    known: Any = getattr(module, "config", None)
-    return 4 * width if hasattr(known, "n_inner") else 0
