@@ -63,8 +63,9 @@ function render({ model, el, signal }) {
       group.forEach((n, i) => {
         const w = Math.ceil(ctx.measureText(n.label || n.id).width) + 12;
         const pill = w <= Math.max(room - 3, group.length === 1 && sparse(n, shownNodes) ? w : 0);
+        const half = (pill ? w : 9) / 2 + 1, x = X(n.column) + (i - (group.length - 1) / 2) * room;
         place.set(n.id, {
-          x: X(n.column) + (i - (group.length - 1) / 2) * room,
+          x: Math.max(half, Math.min(width - half, x)), // a wide name at the edge moves inwards
           y: top + (layers.length - 1 - layers.indexOf(n.layer)) * row + row / 2,
           w: pill ? w : 9, pill, live: touched.has(n.id),
         });
