@@ -13,6 +13,7 @@ from interp.edit.landmarks import CHOOSING, COUNTRY, HELD_OUT, LEADS, Landmark, 
 from interp.edit.rows import Rows, ask, in_batches
 from interp.edit.write import Editor
 from interp.metrics import at_least_fp32
+from lab.evals.stats import grouped
 
 Move = tuple[Landmark, str]  # a landmark and the city it is to stand in
 
@@ -170,21 +171,12 @@ def losses(lm, editor: Editor, plan: Sequence[Move], texts: Sequence[str], menti
 # ---- shares with intervals
 
 
-def share(hits: Sequence[bool], groups: Sequence[str], draws: int = 4000, seed: int = 0) -> tuple[float, float, float]:
+def share(hits: Sequence[bool], groups: Sequence[str]) -> tuple[float, float, float]:
     """Share of hits with its 95% interval, drawing whole groups (facts) since prompts about one of them go together."""
     if not hits:
         return float("nan"), float("nan"), float("nan")
-    names = sorted(set(groups))
-    at = {name: i for i, name in enumerate(names)}
-    counts = torch.zeros(2, len(names), dtype=torch.float64)
-    for hit, group in zip(hits, groups):
-        counts[0, at[group]] += hit
-        counts[1, at[group]] += 1
-    generator = torch.Generator().manual_seed(seed)
-    picks = torch.randint(len(names), (draws, len(names)), generator=generator)
-    means = counts[0][picks].sum(1) / counts[1][picks].sum(1)
-    low, high = torch.quantile(means, torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return float(counts[0].sum() / counts[1].sum()), low, high
+    found = grouped(hits, groups)
+    return found.value, found.low, found.high
 
 
 def moved(trials: Sequence[Trial]) -> tuple[float, float, float]:

@@ -69,3 +69,15 @@ def compare(
     low, high = np.quantile((counts[:, 0] - counts[:, 1]) / n, [edge, 1 - edge])
     interval = Interval((plus - minus) / n, float(low), float(high), confidence)
     return Comparison(interval, plus, minus, mcnemar(plus, minus))
+
+
+def grouped(hits: Sequence[bool], groups: Sequence[str], confidence: float = 0.95, draws: int = 2000, seed: int = 0) -> Interval:
+    """A share whose samples come in groups (prompts about one fact): the bootstrap draws whole groups."""
+    if len(hits) != len(groups) or not hits:
+        raise ValueError(f"{len(hits)} samples in {len(groups)} groups")
+    names, place = np.unique(list(groups), return_inverse=True)
+    right, total = (np.bincount(place, weights=w, minlength=len(names)) for w in (np.asarray(hits, float), None))
+    picks = np.random.default_rng(seed).integers(len(names), size=(draws, len(names)))
+    edge = (1 - confidence) / 2
+    low, high = np.quantile(right[picks].sum(1) / total[picks].sum(1), [edge, 1 - edge])
+    return Interval(float(right.sum() / total.sum()), float(low), float(high), confidence)

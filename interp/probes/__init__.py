@@ -1,0 +1,1 @@
+"""Linear probes with controls, and whether what they find is used."""

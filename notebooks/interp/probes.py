@@ -1,0 +1,228 @@
+"""Probes
+
+What can be read off the residual stream, and does the model use what can be read?
+
+exhibits: R9b
+order: 10
+"""
+
+import marimo
+
+__generated_with = "0.25.2"
+
+app = marimo.App(width="full", app_title="Probes")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    from lab import page
+
+    page.start(mo)
+    picker = page.model_picker(mo)
+    page.header(
+        "What can be read off the stream, and is it used?",
+        "A linear probe at every layer, beside every control that could explain it away; then its directions are taken out of "
+        "the stream and the model is asked again.",
+        station="interp",
+        exhibits=("R9b",),
+        aside=[picker, page.share_button(mo, __file__, picker)],
+    )
+    return mo, page, picker
+
+
+@app.cell
+def _(mo, page, picker):
+    from interp.probes import linear, tasks
+
+    lm = page.chosen(picker)
+    title = mo.ui.dropdown(list(tasks.TASKS), value=next(iter(tasks.TASKS)), label="property")
+    method = mo.ui.dropdown({v: k for k, v in linear.METHODS.items()}, value="class means", label="probe")
+    mo.hstack([title, method], justify="start", align="center", wrap=True, gap=1.2)
+    return linear, lm, method, tasks, title
+
+
+@app.cell
+def _(linear, lm, mo, page, tasks, title):
+    limit = 120 if lm.config.n_layers < 12 else 80
+    task = page.guard(tasks.task, title.value, limit)
+    _entities = len({e.entity for e in task.examples})
+    # the trained model and one with random weights, 14 tokens a prompt; then a handful of fits a layer
+    cost_s = 2 * 14 * len(task.examples) * lm.config.forward_flops(16) / 16 / 6e10 + 0.1 * lm.config.n_layers
+    go = mo.ui.run_button(kind="success", label=f"Probe every layer, {page.cost(cost_s, forwards=2 * len(task.examples))}")
+    stop = mo.ui.run_button(label="Cancel")
+    _e = task.examples[0]
+    _where = f"at the last token of *{_e.subject}*" if _e.subject else "at the last token"
+    mo.vstack(
+        [
+            mo.md(
+                f"{len(task.examples)} prompts about {_entities} entities, {len(task.classes)} classes ({', '.join(task.classes)}). "
+                f"“{_e.text}” is read {_where}; its class is {task.classes[_e.label]}."
+            ),
+            mo.hstack([go, stop], justify="start", align="center", gap=0.8),
+        ],
+        gap=0.6,
+    )
+    return cost_s, go, limit, stop, task
+
+
+@app.cell
+def _(cost_s, go, linear, lm, method, mo, page, stop, task):
+    from widgets.curves import Curves
+    from widgets.intervals import Intervals
+    from widgets.table import Table
+
+    _names = {
+        "real": "this model, entities held out",
+        "random_model": "random weights, entities held out",
+        "shuffled": "shuffled labels",
+        "seen": "this model, other wording of the same entities",
+        "control": "control task: random label for each entity, other wording",
+        "majority": "commonest class",
+    }
+    lines = Curves(
+        panels=[{"key": "accuracy", "title": "share of prompts classified right", "zero": True}],
+        series=[{"id": _k, "label": _v} for _k, _v in _names.items()],
+        x_title="layer (0 is the embedding, then after each layer)",
+    )
+    spread = Intervals([], title="At the best layer: shares right, 95% intervals over entities")
+    table = Table(
+        [],
+        [{"key": "layer"}, *({"key": _k, "title": _v, "kind": "num", "digits": 3} for _k, _v in _names.items()),
+         {"key": "selectivity", "title": "selectivity", "kind": "num", "digits": 3}],
+        page=9,
+        name="probes",
+    )  # fmt: skip
+
+    def _measure(stopped=lambda: False):
+        _acts = linear.activations(lm, task)
+        _noise = linear.activations(linear.untrained(lm), task)
+        _rows = []
+        for _c in linear.curves(task, _acts, method.value, _noise):
+            _at = len(_c.real) - 1
+            _row = {_k: getattr(_c, _k)[_at].value for _k in _names if _k != "majority" and getattr(_c, _k)}
+            _row["majority"] = task.majority
+            lines.append([{"step": _at, "accuracy": _v, "run": _k} for _k, _v in _row.items()])
+            _select = {"selectivity": _c.selectivity[_at]} if _c.selectivity else {}
+            _rows.append({"layer": _c.layers[_at], **_row, **_select})
+            table.update(_rows)
+            if stopped():
+                return
+        _b = _c.best()
+        spread.rows = [
+            {"label": _v, "series": "share", "value": _i.value, "low": _i.low, "high": _i.high}
+            for _k, _v in _names.items()
+            if _k != "majority" and getattr(_c, _k) and (_i := getattr(_c, _k)[_b])
+        ]
+        spread.title = f"After layer {_c.layers[_b]}, the best: shares right, 95% intervals over entities"
+
+    if not page.live(mo):
+        _measure()
+    elif (go.value or cost_s < 2.5) and not stop.value:
+
+        def _work():
+            _me = mo.current_thread()
+            _measure(lambda: _me.should_exit)
+
+        mo.Thread(target=_work, daemon=True).start()
+    mo.vstack([lines, spread, table], gap=0.8)
+    return (Curves,)
+
+
+@app.cell
+def _(lm, mo, page, task):
+    use_s = 7 * 0.4 * 10 * len({e.entity for e in task.examples}) * lm.config.forward_flops(16) / 16 / 6e10 * (lm.config.n_layers + 1)
+    use_go = mo.ui.run_button(label=f"Change the stream at every layer, {page.cost(use_s)}")
+    use_stop = mo.ui.run_button(label="Cancel")
+    _parts = [
+        mo.md(
+            "## Is it used?\nThe model is asked for the property itself. At one layer and one token, the probe's directions are taken out "
+            "of the stream (the random control takes out as many), or the stream is moved from one class mean to another's."
+        )
+    ]
+    if task.ask is None:
+        _parts.append(page.note("This property has no question to put to the model; choose one about countries.", kind="info"))
+    else:
+        _parts.append(mo.hstack([use_go, use_stop], justify="start", align="center", gap=0.8))
+    mo.vstack(_parts, gap=0.8)
+    return use_go, use_s, use_stop
+
+
+@app.cell
+def _(Curves, lm, method, mo, page, task, use_go, use_s, use_stop):
+    from interp.probes import use
+    from lab.errors import LabError
+
+    mo.stop(task.ask is None)
+    _names = {
+        "erased": "still right, probe's directions taken out",
+        "random": "still right, random directions taken out",
+        "moved": "answers the other class, moved to its mean",
+        "moved_random": "answers it, moved as far at random",
+        "probe": "what the probe itself reads there",
+    }
+    _all = [{"id": _k, "label": _v} for _k, _v in _names.items()]
+    _axis = "layer (0 is the embedding, then after each layer)"
+    charts = {
+        _w: Curves(_all, [{"key": "share", "title": f"share, changed at the {_t}", "zero": True}], x_title=_axis)
+        for _w, _t in (("last", "question's last token"), ("subject", "country's last token"))
+    }
+
+    def _measure(stopped=lambda: False):
+        _step = max(1, lm.config.n_layers // 8)
+        for _layer in range(0, lm.config.n_layers + 1, _step):
+            for _w, _chart in charts.items():
+                try:
+                    _u = use.used(lm, task, _layer, _w, method.value)
+                except LabError as _error:
+                    for _c in charts.values():
+                        _c.panels = [{**_c.panels[0], "title": str(_error)}]
+                    return
+                _values = {
+                    "erased": _u.erased.value, "random": _u.random.value, "moved": _u.moved.value,
+                    "moved_random": _u.moved_random.value, "probe": _u.probe_before,
+                }  # fmt: skip
+                _chart.append([{"step": _layer, "share": _v, "run": _k} for _k, _v in _values.items()])
+                if stopped():
+                    return
+
+    if not page.live(mo):
+        _measure()
+    elif (use_go.value or use_s < 5) and not use_stop.value:
+
+        def _work():
+            _me = mo.current_thread()
+            _measure(lambda: _me.should_exit)
+
+        mo.Thread(target=_work, daemon=True).start()
+    mo.Html(
+        "<style>.use-charts { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)) }</style>"
+        '<div class="use-charts">' + "".join(f"<div>{mo.as_html(_c).text}</div>" for _c in charts.values()) + "</div>"
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    _text = [
+        "## Beside the literature",
+        "",
+        "Hewitt and Liang (2019) ask what a probe could learn by itself: a control task gives every entity a random label, and only what the",
+        "real task scores above it counts (selectivity). Elazar et al. (2021, *Amnesic probing*) ask whether the model needs what the probe",
+        "reads, by taking it out. Marks and Tegmark (2023) find that class means make worse classifiers and better levers. The two",
+        "pictures above differ by token: a property may be readable at the subject long after nobody reads it there.",
+        "",
+        "## What to try next",
+        "",
+        "- Take ridge regression in place of class means: it reads as well; does taking it out hurt as much?",
+        "- Compare random weights with the trained model at the embedding: how much do the names alone give away?",
+        "- Choose *which of two names comes next*: at which layer does the answer appear?",
+        "- Take the direction to *Steering*: the same class means, added while the model writes.",
+    ]
+    mo.md("\n".join(_text))
+    return
+
+
+if __name__ == "__main__":
+    app.run()
