@@ -79,7 +79,7 @@ def story(told: Story, shown: int | None = None) -> go.Figure:
     figure.update_layout(
         height=460, hovermode="x unified", bargap=0.15, legend={"y": 1.06},
         sliders=[{
-            "active": frames.index(at), "pad": {"t": 44, "l": 70}, "currentvalue": {"prefix": "epoch ", "font": {"size": 14}},
+            "active": frames.index(at), "pad": {"t": 44, "l": 70}, "currentvalue": {"prefix": "epoch ", "font": {"size": 14, "color": "#7b818c"}},
             "steps": [{"label": f"{epochs[i]:,}", "method": "animate", "args": [[str(epochs[i])], play]} for i in frames],
             "ticklen": 0, "minorticklen": 0, "font": {"color": "rgba(0,0,0,0)", "size": 1}, "bgcolor": "rgba(128,128,128,.25)", "borderwidth": 0,
         }],

@@ -169,12 +169,9 @@ def _error(W: Tensor, b: Tensor, x: Tensor) -> Tensor:
 def seconds(features: int, hidden: int, densities: Sequence[float], **setting: Any) -> float:
     """How long `train` takes here for its 1,000 steps, from a few steps made now."""
     train(features, hidden, densities, steps=2, **setting)
-    times = []
-    for steps in (2, 22):
-        began = time.perf_counter()
-        train(features, hidden, densities, steps=steps, **setting)
-        times.append(time.perf_counter() - began)
-    return 1000 * max(times[1] - times[0], 0.0) / 20
+    began = time.perf_counter()
+    train(features, hidden, densities, steps=40, **setting)
+    return 1000 * (time.perf_counter() - began) / 40
 
 
 def settle(shape: Shape, seed: int = 0, steps: int = 1000) -> Tensor:

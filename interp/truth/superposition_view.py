@@ -87,7 +87,7 @@ def sweep(toy: Toy) -> go.Figure:
     figure.update_layout(
         height=460,
         sliders=[{
-            "active": at, "pad": {"t": 44}, "currentvalue": {"prefix": "probability that a feature is there: ", "font": {"size": 14}},
+            "active": at, "pad": {"t": 44}, "currentvalue": {"prefix": "probability that a feature is there: ", "font": {"size": 14, "color": "#7b818c"}},
             "steps": [{"label": f.name, "method": "animate", "args": [[f.name], play]} for f in figure.frames],
             "ticklen": 0, "minorticklen": 0, "font": {"color": "rgba(0,0,0,0)", "size": 1}, "bgcolor": "rgba(128,128,128,.25)", "borderwidth": 0,
         }],
@@ -142,6 +142,6 @@ def stored(toy: Toy) -> list[dict[str, Any]]:
 def _scene(figure: go.Figure) -> go.Figure:
     axis = {"showbackground": False, "gridcolor": "rgba(128,128,128,.3)", "zerolinecolor": GREY, "showticklabels": False}
     return figure.update_scenes(
-        xaxis={**axis, "title": "dimension 1"}, yaxis={**axis, "title": "dimension 2"}, zaxis={**axis, "title": "dimension 3"},
-        aspectmode="cube",
+        xaxis={**axis, "title": "1"}, yaxis={**axis, "title": "2"}, zaxis={**axis, "title": "3"}, aspectmode="cube",
+        camera={"eye": {"x": 1.5, "y": 1.5, "z": 1.0}},
     )  # fmt: skip

@@ -121,7 +121,7 @@ def _(epoch, fourier, mo, seen, told, view):
                 view.account(seen, told.keys),
                 columns=[
                     {"key": "what", "title": "what answers"},
-                    {"key": "loss", "title": "loss", "unit": "nats", "kind": "num", "digits": 3},
+                    {"key": "loss", "title": "loss", "unit": "nats", "kind": "num"},
                     {"key": "right", "title": "right", "unit": "share", "kind": "bar"},
                 ],
                 name="grokking-parts",
@@ -252,12 +252,18 @@ def _(get_run, mo, monitor, of_kind, page, small_widget):
 
 
 @app.cell
+def _(current, mo, small):
+    small if current else mo.Html("")  # in a cell of its own: the one that watches must not run again when it moves
+    return
+
+
+@app.cell
 def _(current, fourier, mo, modular, page, small, view):
     from lab import models
 
     small.value["value"]  # moving the handle runs this again
     _step = small.widget.value
-    if current and _step is not None:
+    if current and _step in {c.step for c in current.checkpoints()}:
         _model = page.guard(models.load, f"run:{current.id}@{_step}").model
         _last = page.guard(models.load, f"run:{current.id}").model
         _keys = fourier.key_frequencies(fourier.all_logits(_last))
@@ -265,7 +271,6 @@ def _(current, fourier, mo, modular, page, small, view):
         _row = fourier.progress(_model, *modular.split(_spec), _keys)
         _shown = mo.vstack(
             [
-                small,
                 mo.hstack(
                     [
                         mo.ui.plotly(view.bars(_row["embedding"].sqrt(), _keys, "norm of the embedding")),

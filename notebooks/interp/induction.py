@@ -143,23 +143,18 @@ def _(heads, induction, mo, model, step, view):
             ),
             heads,
             mo.ui.plotly(view.silenced(model, texts, heads.value)),
-            mo.hstack(
-                [
-                    Table(
-                        view.heads(model, texts),
-                        columns=[
-                            {"key": "head"},
-                            {"key": "previous", "title": "previous-token score", "kind": "bar", "digits": 2},
-                            {"key": "induction", "title": "induction score", "kind": "bar", "digits": 2},
-                            {"key": "second", "title": "second copy without it", "unit": "nats", "kind": "bar", "digits": 2},
-                            {"key": "partner", "title": "partners without it", "unit": "nats", "kind": "num", "digits": 2},
-                        ],
-                        name="induction-heads",
-                    ),
-                    view.composition(model),
+            Table(
+                view.heads(model, texts),
+                columns=[
+                    {"key": "head"},
+                    {"key": "previous", "title": "previous-token score", "kind": "bar", "digits": 2},
+                    {"key": "induction", "title": "induction score", "kind": "bar", "digits": 2},
+                    {"key": "second", "title": "second copy without it", "unit": "nats", "kind": "bar", "digits": 2},
+                    {"key": "partner", "title": "partners without it", "unit": "nats", "kind": "num", "digits": 2},
                 ],
-                widths=[3, 2], gap=1.5, wrap=True,
+                name="induction-heads",
             ),
+            view.composition(model),
             mo.Html(
                 '<span class="lab-small">K-composition is measured on the weights alone (Elhage et al. 2021), less what random '
                 "weights have: the heads that act together are found without running the model.</span>"
@@ -275,17 +270,22 @@ def _(get_run, mine_widget, mo, monitor, of_kind, page, view):
 
 
 @app.cell
+def _(current, mine, mo):
+    mine if current else mo.Html("")  # in a cell of its own: the one that watches must not run again when it moves
+    return
+
+
+@app.cell
 def _(current, mine, mo, page, view):
     from lab.models import load
 
     mine.value["value"]  # moving the handle runs this again
     _step = mine.widget.value
-    if current and _step is not None:
+    if current and _step in {c.step for c in current.checkpoints()}:
         _name = f"run:{current.id}@{_step}"
         _model = page.guard(load, _name).model
         _shown = mo.vstack(
             [
-                mine,
                 view.composition(_model),
                 mo.Html(f'<span class="lab-small">{page.open_in(mo, "interp/heads", "Look at its heads", model=_name)}</span>'),
             ],
