@@ -85,13 +85,16 @@ def tabled() -> Iterator[Preset]:
 
 
 def fitting(lm, candidates: Sequence[Preset]) -> list[Preset]:
-    """Of presets with one title, the one whose prompts differ least in length for this tokenizer, the first of such."""
-
-    def gap(preset: Preset) -> int:
-        return abs(len(lm.tokenizer.encode(preset.clean)) - len(lm.tokenizer.encode(preset.corrupted)))
-
-    titles = dict.fromkeys(preset.title for preset in candidates)
-    return [min((p for p in candidates if p.title == title), key=gap) for title in titles]
+    """Of presets with one title, the one whose prompts differ least in length for this tokenizer, the first of such;
+    none of a title that it cannot read (models of made-up words)."""
+    gaps: dict[str, list[tuple[int, int]]] = {}
+    for i, preset in enumerate(candidates):
+        try:
+            lengths = [len(lm.tokenizer.encode(text)) for text in (preset.clean, preset.corrupted)]
+        except LabError:
+            continue
+        gaps.setdefault(preset.title, []).append((abs(lengths[0] - lengths[1]), i))
+    return [candidates[min(found)[1]] for found in gaps.values()]
 
 
 def known(lm, candidates: Sequence[Preset]) -> list[tuple[Preset, Pair]]:

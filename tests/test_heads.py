@@ -471,3 +471,13 @@ def test_a_backend_without_weights_still_tells_what_heads_look_at():
     assert list(found.scores) == list(patterns.KINDS)
     assert all("backend" in why for why in found.missing.values()) and set(found.missing) == {"copying", "mover"}
     assert torch.equal(found.scores["induction"], survey.survey(lm, rows=2, sentences=2).scores["induction"])
+
+
+def test_models_of_made_up_words_are_asked_in_their_own():
+    for name in ("induction", "grokking"):
+        lm = models.load(name)
+        (text,) = families.readable(lm, {"a fact": "The Eiffel Tower is located in the city of"}).values()
+        assert 2 <= lm.tokens(text).shape[1] <= lm.config.context
+        with pytest.raises(LabError, match="choose another kind"):
+            families.asked(lm, "ioi", 4)
+    assert families.readable(models.load("pocket"), {"x": "The capital", "y": ""}) == {"x": "The capital"}

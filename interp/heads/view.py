@@ -8,6 +8,7 @@ import torch
 
 from interp.heads import circuits, survey, weights
 from interp.heads.survey import SCORES, Survey
+from lab.errors import LabError
 from widgets.heatmap import Heatmap
 from widgets.table import Table
 
@@ -42,8 +43,12 @@ class Newest:
 
 
 def words_of(lm, text: str, most: int = 32) -> list[int]:
-    """The different tokens of a text, in order."""
-    return list(dict.fromkeys(lm.tokens(text)[0].tolist()))[:most]
+    """The different tokens of a text, in order; its first word as it would be within a sentence, where that is known."""
+    try:
+        ids = lm.tokens(f" {text.strip()}")
+    except LabError:
+        ids = lm.tokens(text)
+    return list(dict.fromkeys(ids[0].tolist()))[:most]
 
 
 def circuit_maps(lm, layer: int, head: int, ids: Sequence[int], distance: int, through: int) -> tuple[Heatmap, Heatmap, Table]:

@@ -35,11 +35,16 @@ def _():
 
 @app.cell
 def _(mo, page, picker):
+    from interp.lenses.families import own_words, readable
     from interp.presets import presets
 
     lm = page.chosen(picker)
     known = {p.title: (p.clean, p.answer.strip(), p.wrong.strip()) for p in presets(lm)}
-    known["your own"] = ("The capital of France is", "Paris", "Rome")
+    if "own" in readable(lm, {"own": "The capital of France is Paris, Rome"}):
+        known["your own"] = ("The capital of France is", "Paris", "Rome")
+    else:  # a model of made-up words: what comes next in a list said twice
+        _words = own_words(lm)
+        known["its own words"] = (" ".join([*_words, *_words[:-1]]), _words[-1], _words[0])
     _first = next((title for title in known if "drink" in title), next(iter(known)))
     preset = mo.ui.dropdown(list(known), value=_first, label="prompt")
     return known, lm, preset

@@ -78,23 +78,24 @@ def _(found, mo, score):
 
 @app.cell
 def _(found, heat, lm, mo, newest, score, survey, table):
+    from interp.lenses.families import readable
+
     layer, head = newest.of(heat.value["selected"], table.value["selected"])
     _says = ", ".join(
         f"{survey.SCORES[k].title} {float(x[layer, head]):.2f}"
         for k, x in found.scores.items()
         if abs(float(x[layer, head])) >= 0.1
     )
-    text = mo.ui.dropdown(
-        {
-            "a list said twice": "river, moon, lamp, horse, river, moon, lamp, horse",
-            "two names": "When Mary and John went to the store, John gave a drink to",
-            "a fact": "The Eiffel Tower is located in the city of",
-        },
-        value="a list said twice" if score.value not in ("mover", "io", "s2", "direct") else "two names",
-        label="text",
-    )
+    _texts = {
+        "a list said twice": "river, moon, lamp, horse, river, moon, lamp, horse",
+        "two names": "When Mary and John went to the store, John gave a drink to",
+        "a fact": "The Eiffel Tower is located in the city of",
+    }
+    _texts = readable(lm, _texts)
+    _fits = "two names" if score.value in ("mover", "io", "s2", "direct") else "a list said twice"
+    text = mo.ui.dropdown(_texts, value=_fits if _fits in _texts else next(iter(_texts)), label="text")
     mo.vstack([mo.md(f"## Head {layer}.{head} of {lm.name}\n{_says or 'No score of it reaches 0.1.'}"), text])
-    return head, layer, text
+    return head, layer, readable, text
 
 
 @app.cell
@@ -121,9 +122,11 @@ def _(head, layer, lm, page, prompt):
 
 
 @app.cell
-def _(lm, mo):
-    words = mo.ui.text("river moon lamp horse Mary John Paris Rome France Italy", label="words", full_width=True)
-    distance = mo.ui.slider(0, min(32, lm.config.context - 1), value=4, label="distance, tokens", show_value=True)
+def _(lm, mo, readable):
+    _words = readable(lm, {"words": "river moon lamp horse Mary John Paris Rome France Italy"})
+    words = mo.ui.text(next(iter(_words.values())), label="words", full_width=True)
+    _far = lm.config.context - 1
+    distance = mo.ui.slider(0, min(32, _far), value=min(4, _far), label="distance, tokens", show_value=True)
     through = mo.ui.dropdown(
         {"their embedding": 0, "the stream after layer 0, each alone": 1}, value="the stream after layer 0, each alone",
         label="tokens as",
@@ -146,7 +149,7 @@ def _(lm, mo):
 def _(distance, head, layer, lm, mo, page, through, words):
     from interp.heads.view import circuit_maps, words_of
 
-    _ids = page.guard(words_of, lm, f" {words.value.strip()}")
+    _ids = page.guard(words_of, lm, words.value)
     _qk, _ov, _table = page.guard(circuit_maps, lm, layer, head, _ids, distance.value, min(through.value, layer))
     _two = (
         "<style>.two {{ display: grid; gap: 16px; grid-template-columns: minmax(0, 1fr); align-items: start }}"

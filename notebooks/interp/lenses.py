@@ -35,16 +35,17 @@ def _():
 @app.cell
 def _(mo, page, picker):
     from interp.lenses import tuned
+    from interp.lenses.families import readable
     from interp.presets import presets
     from lab import runs
 
     lm = page.chosen(picker)
     _texts = {p.title: p.clean for p in presets(lm)[:12]}
-    known = {**_texts, "own": "The capital of France is Paris and the capital of Italy is"}
+    known = readable(lm, {**_texts, "own": "The capital of France is Paris and the capital of Italy is"})
     preset = mo.ui.dropdown(list(known), value=next(iter(known)), label="prompt")
     _run = mo.query_params().get("run")
     get_run, set_run = mo.state(_run if _run in {r.id for r in tuned.of(lm.name)} else None)
-    return get_run, known, lm, preset, runs, set_run, tuned
+    return get_run, known, lm, preset, readable, runs, set_run, tuned
 
 
 @app.cell
@@ -207,11 +208,12 @@ def _(current, mo, monitor, progress):
 
 
 @app.cell
-def _(lm, mo):
+def _(lm, mo, readable):
     from interp.lenses.patchscopes import PROMPTS
 
     ask = mo.ui.dropdown(list(PROMPTS), value="in which city is it?", label="ask")
-    source = mo.ui.text("We saw the Parthenon", label="source text", full_width=True)
+    _text = next(iter(readable(lm, {"": "We saw the Parthenon"}).values()))
+    source = mo.ui.text(_text, label="source text", full_width=True)
     expects = mo.ui.text("Athens", label="follow the word", full_width=True)
     mo.vstack(
         [
