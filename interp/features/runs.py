@@ -35,6 +35,19 @@ FIGURES = (
 )
 
 
+def trainable() -> list[str]:
+    """Models at hand whose activations a dictionary can be trained on here."""
+    return [info.name for info in models.available() if info.ready]
+
+
+def check(spec: FeatureSpec) -> FeatureSpec:
+    """The spec; LabError when its model has no such layer."""
+    layers = models.load(spec.model).config.n_layers
+    if not 0 <= spec.layer < layers:
+        raise LabError(f"Layer {spec.layer} does not exist: {spec.model} has layers 0 to {layers - 1}.")
+    return spec
+
+
 def training_runs() -> list[runs.Run]:
     """Runs that train dictionaries, newest first."""
     found = []
@@ -73,7 +86,7 @@ def seconds(spec: FeatureSpec) -> float:
     lm = models.load(spec.model)
     width = lm.config.d_model
     step = _step_seconds(spec.kind, width, spec.d_dict, spec.k, min(spec.batch, 512)) * spec.batch / min(spec.batch, 512)
-    read = spec.batch / reading_speed(spec.model, min(spec.layer, lm.config.n_layers - 1))
+    read = spec.batch / reading_speed(spec.model, spec.layer)
     whole = 4 * spec.eval_windows * spec.context * lm.config.n_layers / (spec.layer + 1) * read / spec.batch
     return spec.steps * (step + read) + spec.steps / spec.eval_every * whole
 
@@ -88,7 +101,10 @@ def _step_seconds(kind: str, width: int, d_dict: int, k: int, batch: int) -> flo
     return time.perf_counter() - started
 
 
-def toy_spec(kind: str, features: int, steps: int) -> FeatureSpec:
-    """A dictionary for `toy.Superposition`: a few more directions than there are, as many active as fire together."""
-    return FeatureSpec(kind=kind, d_dict=features + features // 4, k=3, steps=steps, batch=512, lr=3e-3, log_every=max(1, steps // 20),
+def toy_spec(kind: str, features: int, batch: int = 512) -> FeatureSpec:
+    """A dictionary for `toy.Superposition`: a few more directions than there are, as many active as fire together.
+
+    The number of active features of the other kinds has to be steered down first, which takes its time."""
+    steps, lr = (250, 1e-2) if kind == "topk" else (1_600, 3e-3)
+    return FeatureSpec(kind=kind, d_dict=features + features // 4, k=3, steps=steps, batch=batch, lr=lr, log_every=steps // 25,
                        dead_after=20_000, width=0.05)  # fmt: skip

@@ -7,6 +7,7 @@ val_l0, val_dead, val_loss (nats a token, with the dictionary in place)."""
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +58,12 @@ def evaluate(trainer: Trainer, model, held: dict[str, Stream]) -> Quality:
     return quality(model, trainer.folded(), held_rows(held, spec, model, spec.eval_windows), trainer.written.mean)
 
 
-def save(trainer: Trainer, scales: dict[str, Scale], directory: Path) -> None:
-    """A checkpoint that loads as a dictionary and resumes as a run."""
-    store.save(trainer.folded(), directory, "float32", {"spec": trainer.spec.to_dict(), "step": trainer.done})
+def save(trainer: Trainer, scales: dict[str, Scale], directory: Path, found: Quality | None = None) -> None:
+    """A checkpoint that loads as a dictionary and resumes as a run; `found` is what was last measured of it."""
+    notes = {"spec": trainer.spec.to_dict(), "step": trainer.done}
+    if found is not None:
+        notes |= {"loss_recovered": found.recovered, **asdict(found)}
+    store.save(trainer.folded(), directory, "float32", notes)
     tensors = trainer.state()
     for name, scale in scales.items():
         tensors |= {f"scale.{name}.mean": scale.mean.cpu(), f"scale.{name}.size": torch.tensor(scale.size, dtype=torch.float64)}
@@ -98,9 +102,11 @@ def work(given: dict[str, Any], ctx: "Context") -> None:
         trainer = Trainer(spec, scales[spec.sites[0]], scales[spec.sites[1]])
     unit = trainer.written.size**2 / len(trainer.written.mean)  # of the error, as a mean over dimensions
 
+    q: Quality | None = None
+
     def keep() -> None:
         with ctx.checkpoint(trainer.done) as directory:
-            save(trainer, scales, directory)
+            save(trainer, scales, directory, q)
 
     started, timed = time.perf_counter(), 0
     while trainer.done < spec.steps:

@@ -24,7 +24,8 @@ from lab.models import LM
 from widgets.excerpts import Excerpts
 from widgets.table import Table
 
-OPENING = 12_000  # positions read when the page opens
+OPENING = 6_000  # positions read before anything is shown
+SOON = 24_000  # and right after that, while the page is looked at
 MORE = 120_000  # and when asked for more
 FRAME_S = 1.0  # between drawings while more is read
 
@@ -93,7 +94,7 @@ class Explorer:
 @functools.lru_cache(maxsize=8)
 def reading_speed(model: str, layer: int) -> float:
     lm = models.load(model)
-    rows = torch.zeros(16, min(128, lm.config.context), dtype=torch.long, device=lm.model.device)
+    rows = torch.zeros(6, min(128, lm.config.context), dtype=torch.long, device=lm.model.device)
     names = [f"blocks.{layer}.hook_resid_post"]
     at_sites(lm.model, rows[:2], names)
     started = time.perf_counter()
@@ -102,7 +103,7 @@ def reading_speed(model: str, layer: int) -> float:
 
 
 def reading_seconds(dictionary: Dictionary, positions: int) -> float:
-    """How long it takes here to read so much text, from 16 windows read just now; sorting takes about as long again."""
+    """How long it takes here to read so much text, from a few windows read just now; sorting takes about as long again."""
     return 2 * positions / reading_speed(dictionary.shape.model, dictionary.layer)
 
 
@@ -192,7 +193,7 @@ def _next(lm: LM, before: Tensor, after: Tensor, k: int = 6) -> tuple[list[tuple
 def recorded() -> str:
     """HTML: the records of the bundled autoencoder beside their bars."""
     named = {
-        "interp.sae.loss_recovered": "loss recovered, against zeros",
+        "interp.sae.loss_recovered": "loss recovered",
         "interp.sae.l0": "features active a token",
         "interp.sae.dead_fraction": "features that never fire",
     }

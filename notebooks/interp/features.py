@@ -206,11 +206,15 @@ def _(explorer, mo, page, view):
 
 @app.cell
 def _(explorer, mo, more, page, stop, view):
-    if page.live(mo) and more.value and not stop.value:
+    # a first part of the text was read before anything was shown; more of it is read while one looks
+    _positions = view.MORE if more.value else view.SOON
+    if not page.live(mo):
+        explorer.read(view.SOON // 2)
+    elif not stop.value:
 
         def _read():
             _me = mo.current_thread()
-            explorer.read(view.MORE, lambda: _me.should_exit)
+            explorer.read(_positions, lambda: _me.should_exit)
 
         mo.Thread(target=_read, daemon=True).start()
     return
@@ -241,7 +245,6 @@ def _(mo, page, plots, training, view):
 def _(mo):
     crowd = mo.ui.slider(16, 96, value=48, step=16, show_value=True, label="true features in 16 dimensions")
     truth_kind = mo.ui.dropdown({"TopK": "topk", "JumpReLU": "jumprelu", "gated": "gated"}, value="TopK", label="kind")
-    recover = mo.ui.run_button(label="Recover them, about 5 s")
     mo.vstack(
         [
             mo.md("## Where the truth is known"),
@@ -249,35 +252,41 @@ def _(mo):
                 "Activations made of known directions, more of them than dimensions and few at a time (Elhage et al. 2022): a "
                 "dictionary that sees the activations alone must find the directions."
             ),
-            mo.hstack([crowd, truth_kind, recover], justify="start", align="center", gap=1.2, wrap=True),
+            mo.hstack([crowd, truth_kind], justify="start", align="center", gap=1.2, wrap=True),
         ],
         gap=0.6,
     )
-    return crowd, recover, truth_kind
+    return crowd, truth_kind
 
 
 @app.cell
-def _(crowd, mo, page, plots, recover, training, truth_kind):
+def _(crowd, mo, training, truth_kind):
+    toy_spec = training.toy_spec(truth_kind.value, crowd.value)
+    slow = truth_kind.value != "topk"
+    recover = mo.ui.run_button(label=f"Recover them, {toy_spec.steps:,} steps, about 6 s")
+    recover if slow else mo.Html("")
+    return recover, slow, toy_spec
+
+
+@app.cell
+def _(crowd, mo, plots, recover, slow, toy_spec):
     from interp.features import toy
 
-    if recover.value or not page.live(mo):
-        _truth = toy.Superposition(features=crowd.value, width=16, density=2.0 / crowd.value)
-        _steps = 800 if recover.value else 120
-        with mo.status.progress_bar(total=_steps, title="Training", remove_on_exit=True) as _bar:
-            _trail = []
-            for _step, _d in toy.recover(_truth, training.toy_spec(truth_kind.value, crowd.value, _steps)):
-                _trail.append((_step, toy.mean_max_cosine(_d, _truth.directions())))
-                _bar.update(increment=_step - (_trail[-2][0] if len(_trail) > 1 else 0))
-        _out = mo.ui.plotly(plots.recovery(_trail, toy.cosines(_d, _truth.directions())))
-    else:
-        _out = mo.Html("")
-    _out
+    mo.stop(slow and not recover.value)
+    _truth = toy.Superposition(features=crowd.value, width=16, density=2.0 / crowd.value)
+    with mo.status.progress_bar(total=toy_spec.steps, title="Training", remove_on_exit=True) as _bar:
+        _trail = []
+        for _step, _d in toy.recover(_truth, toy_spec):
+            _bar.update(increment=_step - (_trail[-1][0] if _trail else 0))
+            _trail.append((_step, toy.mean_max_cosine(_d, _truth.directions())))
+    mo.ui.plotly(plots.recovery(_trail, toy.cosines(_d, _truth.directions())))
     return
 
 
 @app.cell
 def _(mo, store, training):
     _t = {title: key for key, (_, _, title) in store.TARGETS.items()}
+    subject = mo.ui.dropdown(training.trainable(), value=training.FIRST.model, label="model")
     kind = mo.ui.dropdown({"TopK": "topk", "JumpReLU": "jumprelu", "gated": "gated"}, value="TopK", label="kind")
     target = mo.ui.dropdown(_t, value=store.TARGETS[training.FIRST.target][2], label="of")
     layer = mo.ui.number(0, 63, value=training.FIRST.layer, label="layer")
@@ -288,21 +297,22 @@ def _(mo, store, training):
     mo.vstack(
         [
             mo.md("## Train one"),
-            mo.md("On pocket's facts, names, sums and lists. It goes on when this page is closed, and joins the choice above."),
-            mo.hstack([kind, target, layer], justify="start", wrap=True, gap=1.2),
+            mo.md("On generated facts, names, sums and lists. It goes on when this page is closed, and joins the choice above."),
+            mo.hstack([subject, kind, target, layer], justify="start", wrap=True, gap=1.2),
             mo.hstack([width, k, steps, rate], justify="start", wrap=True, gap=1.2),
         ],
         gap=0.6,
     )
-    return k, kind, layer, rate, steps, target, width
+    return k, kind, layer, rate, steps, subject, target, width
 
 
 @app.cell
-def _(k, kind, layer, mo, page, rate, steps, target, training, width):
+def _(k, kind, layer, mo, page, rate, steps, subject, target, training, width):
     spec = page.guard(
-        training.FIRST.changed, kind=kind.value, target=target.value, layer=layer.value, d_dict=int(width.value), k=k.value,
+        training.FIRST.changed, model=subject.value, kind=kind.value, target=target.value, layer=layer.value, d_dict=int(width.value), k=k.value,
         steps=steps.value, lr=rate.value, warmup=min(training.FIRST.warmup, steps.value),
     )  # fmt: skip
+    page.guard(training.check, spec)
     train = mo.ui.run_button(kind="success", label=f"Train, {page.cost(training.seconds(spec))}")
     mo.hstack([train, mo.Html(f'<span class="lab-cost">{page.count(spec.positions())} activations</span>')], justify="start", align="center")
     return spec, train
