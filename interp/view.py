@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from interp.ablation import WRITES, Treated, Treatment, treat
-from interp.attribution import agreement, attribute
-from interp.headsweep import Cost, by_position, check_memory, every, preview, shape_by_position, strongest
+from interp.ablation import Treated, Treatment
+from interp.attribution import agreement
 from interp.jobs import Jobs
 from interp.lenses.logit import LensResult, logit_lens
 from interp.metrics import at_least_fp32
 from interp.patching import TOP, attention_patterns, continuations, generate, run_patched
 from interp.prompts import Pair
-from interp.sites import SITES, Intervention, Patch, sites_of
-from interp.sweep import Cell, Sweep, axis_of, grid, sweep
+from interp.setting import FINE, Setting, site_of
+from interp.sites import SITES, Intervention, Patch
+from interp.sweep import Sweep, sweep
 from lab.errors import LabError
 from widgets.attention import Attention
 from widgets.heatmap import Heatmap
@@ -29,80 +28,29 @@ from widgets.tokens import Tokens
 NEW_TOKENS = 8
 FRAME_S = 0.1  # a sweep redraws its map this often
 TOLD = 0.02  # cells that restore less than this share are saved without their continuation
-NEURONS = 200  # of so many the exact sweep is made, those of largest estimate
-LONG = 64  # tokens; of longer prompts heads are not told apart by position
-LONG_PATTERN = 256  # tokens; patterns of longer prompts fill the memory
-STREAMS = [s for s in SITES if axis_of(s) == "position"]
-HEADS = [s for s in SITES if axis_of(s) == "head"]
-FINE = "@"  # a map named "z@" has a row a head and a column a position
-
-
-def site_of(name: str) -> str:
-    """The site a map shows."""
-    return name.removesuffix(FINE)
-
-
-class Board:
-    """Widgets for one pair, metric and intervention. `live`: somebody can choose cells and `serve` answers them.
-
-    `given` are the prompts as written; `pair` has them in their roles, `corrupted` being the run that is patched.
-    `step` sweeps every so many layers only.
-    """
+SENT = 800  # cells whose answers go to the page while a sweep runs; those of a larger one go at its end, all at once
+SHOWN = 300  # characters of a prompt that are repeated beside its continuation
+class Board(Setting):
+    """Widgets for one setting. `live`: somebody can choose cells and `serve` answers them."""
 
     def __init__(
         self, lm, pair: Pair, metric: str = "logit_diff", live: bool = False, treatment: Treatment | None = None, step: int = 1
     ) -> None:
-        self.lm, self.given, self.metric, self.live, self.step = lm, pair, metric, live, step
-        self.treatment = treatment or Treatment()
-        length = len(pair.alignment)
-        self.sites = [s for s in sites_of(lm.model) if s != "pattern" or (pair.equal_length and length <= LONG_PATTERN)]
-        check_memory(lm.model.device, self._bytes(), "Keeping every activation of these prompts")
-        kept = [s for s in self.sites if s != "pattern"]
-        self.pair, self.base = treat(lm, pair, self.treatment, kept)
-        self.scale = self.base.scale(self.pair, metric)
-        self.estimates = self._estimate()
+        super().__init__(lm, pair, metric, treatment or Treatment(), step)
+        self.live = live
         self.sweeps: dict[str, Sweep] = {}
         self.jobs = Jobs(self.sweep)
         self._asked: queue.SimpleQueue[tuple[str, list[list[int]]]] = queue.SimpleQueue()
         # all at once: marimo closes a widget with the cell that made it, and the cell that shows a map runs for every site
         self.maps = {name: self._map(name) for name in self.estimates}
         self.unpatched: LensResult | None = None
-        before = {"bars": self._bars(self.base.corrupted_logits), "prompt": self.pair.corrupted}
+        text = self.pair.corrupted
+        before = {"bars": self._bars(self.base.corrupted_logits), "prompt": text if len(text) <= SHOWN else f"… {text[-SHOWN:]}"}
         self.panel = Patched(list(self.maps), before, live)
         self._chosen: list[Patch] = []
         self._attention: tuple[Attention, int] | None = None
 
-    def _bytes(self) -> int:
-        """Both runs' activations at every site, the same again with gradients, and the graph between them."""
-        c, length = self.lm.config, max(len(self.given.clean_ids), len(self.given.corrupted_ids))
-        width = 5 * c.d_model + 2 * (c.n_heads + c.n_kv_heads) * c.d_head + 4 * c.d_mlp
-        pattern = 4 * c.n_heads * length if "pattern" in self.sites else 0
-        return 5 * c.n_layers * length * (width + pattern) * self.lm.model.dtype.itemsize
-
-    def _estimate(self) -> dict[str, Tensor]:
-        """Estimated shares by map: [layer, position or head], and finer ones [layer * heads + head, position]."""
-        sites = self.sites
-        if self.treatment.write not in ("copy", "zero"):  # the others need prompts of equal length, and noise is none
-            sites = [s for s in sites if s != "pattern"]
-        base = self.base if "pattern" not in sites else treat(self.lm, self.given, self.treatment, sites)[1]
-        heads = [s for s in sites if axis_of(s) == "head" and s != "neuron" and len(self.pair.alignment) <= LONG]
-        started = time.perf_counter()
-        found = attribute(self.lm.model, self.pair, self.metric, sites, base, by_position=heads)
-        self.estimate_s = time.perf_counter() - started
-        fine = {site + FINE: found[site].flatten(0, 1) for site in heads}
-        return {**found, **{site: found[site].nansum(-1) for site in heads}, **fine}
-
     # ---- what is shown
-
-    @property
-    def outcome(self) -> str:
-        return "restored" if self.treatment.restores else "lost"
-
-    @property
-    def how(self) -> str:
-        """The intervention in words, where it is not the usual one."""
-        t = self.treatment
-        return "" if t.restores and t.write == "copy" else f", {WRITES[t.write]} into the {t.into} run"
 
     def strips(self) -> Tokens:
         """Both prompts, token over token, with the metric of each."""
@@ -158,43 +106,7 @@ class Board:
             heat.observe(lambda change, name=name: self._asked.put((name, change["new"])), "selected")
         return heat
 
-    def first_cell(self, name: str) -> list[int]:
-        """The cell that is chosen to begin with: the strongest estimate, for streams before the last position."""
-        estimate = self.estimates[name].nan_to_num(-9)
-        if axis_of(site_of(name)) == "position" and estimate.shape[1] > 1:
-            estimate = estimate[:, :-1]
-        row, column = divmod(int(estimate.argmax()), estimate.shape[1])
-        return [row, column]
-
     # ---- chosen cells
-
-    def patches(self, name: str, cells: Sequence[Sequence[int]]) -> list[Patch]:
-        site = site_of(name)
-        if name.endswith(FINE):
-            heads = SITES[site].n_heads(self.lm.config)
-            return [Patch(site, r // heads, position=c, head=r % heads) for r, c in cells]
-        heads_only = axis_of(site) == "head"
-        return [Patch(site, r, head=c) if heads_only else Patch(site, r, position=c) for r, c in cells]
-
-    def title(self, name: str, cells: Sequence[Sequence[int]]) -> str:
-        if len(cells) > 1:
-            return f"Patched together: {len(cells)} cells, {SITES[site_of(name)].title}"
-        (patch,) = self.patches(name, cells)
-        words = [f"layer {patch.layer}"]
-        if patch.head is not None:
-            words.append(f"{SITES[patch.site].noun} {patch.head}")
-        if patch.position is not None:
-            words.append(f"position {patch.position} (“{self.pair.corrupted_pieces[patch.position].strip()}”)")
-        return f"Patched: {', '.join(words)}"
-
-    def text(self, name: str, changed: float, share: float, cells: int = 1) -> str:
-        if changed == 0:  # a sweep does not run such a cell
-            return "the same in both runs, bit for bit: patching changes nothing"
-        site = SITES[site_of(name)]
-        noun = site.noun if site.heads else "stream" if "resid" in site.key else "output"
-        what = f"fired once, changed the {noun} by" if cells == 1 else f"each fired once, changed the {noun} by up to"
-        effect = "returns" if self.treatment.restores else "is lost"
-        return f"{what} {changed:.0%} of its norm; {share:.0%} of the {self.scale.metric.title} {effect}"
 
     def open(self, name: str) -> None:
         """Patch what is chosen on this map, and put it on screen in place of a choice on another map."""
@@ -208,7 +120,7 @@ class Board:
         if not cells:
             return
         patches = self.patches(name, cells)
-        base = self._base(site_of(name))
+        base = self.base_of(site_of(name))
         try:
             run = run_patched(self.lm, self.pair, patches, self.metric, 0, base)
         except LabError as error:  # a cell without a partner, dragged over
@@ -279,41 +191,23 @@ class Board:
         ids = {"clean": self.given.clean_ids, "corrupted": self.given.corrupted_ids, "patched": self.pair.corrupted_ids}[run]
         hooks = None
         if run == "patched" and self._chosen:
-            hooks = Intervention(self._chosen, self._base(self._chosen[0].site).clean, self.pair.alignment).hooks
+            hooks = Intervention(self._chosen, self.base_of(self._chosen[0].site).clean, self.pair.alignment).hooks
         return attention_patterns(self.lm, ids, layer, hooks).float().numpy()
 
     # ---- the exact sweep
 
-    def cells(self, name: str) -> list[Cell]:
-        """What a sweep of this map measures: of neurons the strongest, of a long prompt every few layers."""
-        site, config = site_of(name), self.lm.config
-        if name.endswith(FINE):
-            return every(by_position(config, self.pair, site), self.step, config.n_layers)
-        cells = grid(config, self.pair, site)
-        if site == "neuron":
-            return strongest(cells, self.estimates[name], NEURONS)
-        return every(cells, self.step, config.n_layers)
-
-    def cost(self, name: str) -> Cost:
-        """What a sweep of this map takes; LabError when the memory does not hold it."""
-        site = site_of(name)
-        cost = preview(self.lm.model, self.pair, site, self.cells(name))
-        check_memory(self.lm.model.device, cost.bytes, "This sweep")
-        return cost
-
     def sweep(self, name: str, stopped: Callable[[], bool] = lambda: False) -> None:
         """Measure the cells of a map, drawing as it goes; when stopped, what was measured stays."""
         heat, drawn, told, site = self.map(name), 0.0, 0, site_of(name)
-        shape = shape_by_position(self.lm.config, self.pair, site) if name.endswith(FINE) else None
         result: Sweep | None = None
-        steps = sweep(self.lm.model, self.pair, site, self.metric, self._base(site), self.cells(name), shape)
+        steps = sweep(self.lm.model, self.pair, site, self.metric, self.base_of(site), self.cells(name), self.shape(name))
         for result in steps:
             now = time.perf_counter()
             if now - drawn > FRAME_S:
                 drawn = now
                 heat.update(result.share.numpy())
                 heat.value_title = f"Share of the answer {self.outcome}{self.how}, exact: {result.fraction:.0%}"
-                if len(result.filled) > told:
+                if told < len(result.filled) <= SENT:
                     self.panel.know(dict(self._known(name, result, result.filled[told:])))
                     told = len(result.filled)
             if stopped():
@@ -346,17 +240,12 @@ class Board:
         """Add the continuation of every cell that restores something, for a page that will be read without Python."""
         result = self.sweeps[name]
         cells = [[r, c] for r, c in result.filled if abs(result.share[r, c]) >= TOLD]
-        said = continuations(self.lm, self.pair, self.patches(name, cells), NEW_TOKENS, self._base(site_of(name)))
+        said = continuations(self.lm, self.pair, self.patches(name, cells), NEW_TOKENS, self.base_of(site_of(name)))
         known = self.panel.cells
         names = [key(name, [cell]) for cell in cells]
         self.panel.know({n: {**known[n], "said": self.lm.tokenizer.decode(s)} for n, s in zip(names, said)})
 
     # ---- small things
-
-    def _base(self, site: str) -> Treated:
-        if site == "pattern":  # patterns make attention run unfused, so they are kept only when asked for
-            return treat(self.lm, self.given, self.treatment, ("pattern",))[1]
-        return self.base
 
     def _pieces(self, ids: Sequence[int]) -> list[str]:
         return self.lm.tokenizer.pieces(list(ids))

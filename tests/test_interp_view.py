@@ -207,7 +207,7 @@ def test_heads_at_every_position_are_named_and_found(board, lm):
 
 
 def test_neurons_are_swept_where_the_estimate_is_largest(board, monkeypatch):
-    monkeypatch.setattr("interp.view.NEURONS", 7)
+    monkeypatch.setattr("interp.setting.NEURONS", 7)
     board.sweep("neuron")
     heat = board.map("neuron")
     found = {(r, c) for r, c in np.argwhere(~np.isnan(heat.values)).tolist()}

@@ -39,8 +39,8 @@ def _():
 def _(mo, page, picker):
     from interp.metrics import METRICS
     from interp.presets import CURATED, fitting, presets
+    from interp.setting import HEADS, STREAMS
     from interp.sites import SITES, sites_of
-    from interp.view import HEADS, STREAMS
 
     lm = page.chosen(picker)
     _right = presets(lm)
@@ -139,7 +139,7 @@ def _(board, mo, page, pair, step, stream):
     stop = mo.ui.run_button(label="Cancel")
     mo.vstack(
         [
-            board.strips(),
+            mo.Html(f'<div style="max-height: 320px; overflow: auto">{mo.as_html(board.strips()).text}</div>'),
             *(page.note(warning, kind="warn") for warning in pair.warnings),
             mo.hstack([go, stop, *([step] if len(pair.alignment) > 64 else [])], justify="start", align="center", gap=0.8),
         ],
