@@ -3,7 +3,6 @@
 Spoil the subject with noise, restore one hidden state, and see whether the fact comes back.
 
 exhibits: R9b
-start: Find where a fact is looked up, with noise instead of a second prompt, 2 min
 order: 3
 """
 

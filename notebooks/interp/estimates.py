@@ -4,7 +4,6 @@ One backward pass estimates every patch at once: where is it right, and where do
 
 exhibits: R9b
 records: interp.attribution_s.smollm2
-start: Brush points of a scatter and watch them move to their exact place, 1 min
 order: 4
 """
 
