@@ -9,7 +9,7 @@ from interp_models import decoder, word_tokenizer
 
 from interp.circuits import protocol
 from interp.circuits.attribution import attribute_edges, attribute_study
-from interp.circuits.batch import Batch, measure
+from interp.circuits.batch import Batch, behaviour, measure
 from interp.circuits.discovery import acdc, node_scores, strongest, strongest_nodes
 from interp.circuits.edges import KINDS, POSITIONS, Study, exact
 from interp.circuits.faithfulness import bootstrap, curve, incompleteness, share
@@ -17,6 +17,7 @@ from interp.circuits.paths import direct_effects, named, path_patch
 from interp.circuits.score import auroc, auroc_of, found
 from interp.circuits.surgery import CutModel, cut_model, outcome, perplexity
 from interp.metrics import METRICS
+from lab import models
 from lab.errors import LabError
 
 SHAPES = {
@@ -464,3 +465,23 @@ def test_a_search_may_start_from_fewer_edges():
     start[torch.randperm(g.n_edges, generator=torch.Generator().manual_seed(0))[:20]] = True
     *_, last = acdc(study, 0.01, start=start)
     assert last.kept.equal(truth) and last.done == last.total == int(start.sum())
+
+
+def test_the_induction_circuit_is_found():
+    """In the bundled attention-only model: the previous-token head feeds the keys of the heads that look for a repeat,
+    which read the embedding as values and write to the logits (Olsson et al. 2022), and nothing else."""
+    from interp.truth import induction
+
+    lm = models.load(str(induction.HOME), dtype=torch.float32)
+    study = Study(lm.model, behaviour(lm, "induction", 16))
+    previous, repeat = induction.scores(induction.patterns(lm.model, induction.probe()), 16)
+    before = int(previous[0].argmax())
+    heads = [h for h in range(lm.config.n_heads) if repeat[1, h] > 0.25]
+    assert heads and previous[0, before] > 0.8
+    known = {("embed", f"a0.h{before}.v")}
+    for h in heads:
+        known |= {(f"a0.h{before}", f"a1.h{h}.k"), ("embed", f"a1.h{h}.v"), (f"a1.h{h}", "logits")}
+    scores = attribute_study(study, steps=5)
+    assert auroc_of(study.graph, scores, known) > 0.97
+    *_, last = acdc(study, 0.05)
+    assert set(study.graph.named(last.kept)) == known

@@ -19,7 +19,9 @@ BEHAVIOURS = {
     "city": "City to its country",
     "language": "Country to its language",
     "symbol": "Element to its symbol",
+    "induction": "Repeated random tokens: what came next",
 }
+SEGMENT = 12  # tokens of a random text before it comes again
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ def behaviour(lm, name: str, rows: int = 16, seed: int = 0) -> Batch:
     """
     if name not in BEHAVIOURS:
         raise LabError(f"There is no behaviour {name!r}; choose one of {', '.join(BEHAVIOURS)}.")
-    found = (_swapped if name == "ioi" else _facts)(lm, name, rows, seed)
+    draw = {"ioi": _swapped, "induction": _repeated}.get(name, _facts)
+    found = draw(lm, name, rows, seed)
     if not found:
         raise LabError(
             f"{lm.name} answers no pair of “{BEHAVIOURS[name]}” rightly on both sides, so there is no circuit to find; "
@@ -147,6 +150,41 @@ def _swapped(lm, name: str, rows: int, seed: int) -> list[Found]:
         if len(found) >= rows:
             break
     return found
+
+
+def _repeated(lm, name: str, rows: int, seed: int) -> list[Found]:
+    """Random tokens that come again; in the corrupted prompt they stood in another order before."""
+    generator = torch.Generator().manual_seed(seed)
+    begin = [] if lm.tokenizer.bos is None else [lm.tokenizer.bos]
+    asked: list[Found] = []
+    while len(asked) < ASKED:
+        first = torch.randperm(lm.config.vocab_size, generator=generator)[:SEGMENT]
+        shuffled = first[torch.randperm(SEGMENT, generator=generator)]
+        last = int(torch.randint(SEGMENT // 2, SEGMENT - 1, (1,), generator=generator))
+        stood = int((shuffled == first[last]).nonzero())
+        if stood == SEGMENT - 1 or shuffled[stood + 1] == first[last + 1]:
+            continue
+        clean, corrupted = ([*begin, *before.tolist(), *first[: last + 1].tolist()] for before in (first, shuffled))
+        texts = (lm.tokenizer.decode(clean), lm.tokenizer.decode(corrupted))
+        asked.append((clean, corrupted, int(first[last + 1]), int(shuffled[stood + 1]), texts))
+    found: list[Found] = []
+    for chunk in _chunks(asked, rows):
+        correct = right(lm.model, [side for c in chunk for side in ((c[0], c[2]), (c[1], c[3]))])
+        found += [c for n, c in enumerate(chunk) if correct[2 * n] and correct[2 * n + 1]]
+        if len(found) >= rows:
+            break
+    return found
+
+
+def suited(lm) -> str:
+    """The first behaviour this model shows; LabError when it shows none."""
+    for name in BEHAVIOURS:
+        try:
+            behaviour(lm, name, 1)
+        except LabError:
+            continue
+        return name
+    raise LabError(f"{lm.name} shows none of the behaviours a circuit is looked for here; train it longer or choose another.")
 
 
 def _facts(lm, name: str, rows: int, seed: int) -> list[Found]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,24 +11,21 @@ import torch
 from torch import Tensor
 
 from interp.circuits.attribution import attribute_study, rows_at_once
-from interp.circuits.batch import BEHAVIOURS, Batch, behaviour
+from interp.circuits.batch import Batch, behaviour
 from interp.circuits.discovery import Progress, acdc, strongest, strongest_nodes
 from interp.circuits.edges import KINDS, POSITIONS, Study, exact
-from interp.circuits.faithfulness import SHARES, Curve, bootstrap, curve, sizes
-from interp.circuits.graph import EMBED, LOGITS, Graph
+from interp.circuits.faithfulness import SHARES, Curve, bootstrap, curve
+from interp.circuits.picture import CARRIED, drawn, picture
 from interp.circuits.protocol import Claim, claims
 from interp.circuits.surgery import Outcome, cut_model, outcome
 from interp.metrics import METRICS
 from lab import models
 from lab.errors import LabError
-from widgets.graph import Graph as Picture
 from widgets.intervals import Intervals
 from widgets.scatter import Scatter
 from widgets.table import Table
 from widgets.tokens import Tokens
 
-SHOWN = 60  # edges drawn to begin with
-CARRIED = 3000  # strongest edges that travel with a picture
 FRAME_S = 0.2  # a search redraws this often
 MANY, FEW = 10_000, 300  # of a model with so many edges, only so many are tried one by one
 SAMPLE = 60  # edges measured exactly to begin with, half of them the strongest
@@ -40,40 +37,6 @@ Stopped = Callable[[], bool]
 def precise(lm):
     """The same model in float32: a difference of two bf16 streams has few digits left."""
     return lm if lm.model.dtype in (torch.float32, torch.float64) else models.load(lm.name, dtype=torch.float32)
-
-
-def nodes(graph: Graph) -> list[dict[str, Any]]:
-    """Where every node stands: a row of heads a layer, the MLP above it to the right."""
-    middle = (graph.n_heads - (0 if graph.has_mlp else 1)) / 2
-    out: list[dict[str, Any]] = [{"id": EMBED, "layer": 0, "column": middle, "kind": "embedding"}]
-    for i in range(graph.n_layers):
-        for h in range(graph.n_heads):
-            out.append({"id": f"a{i}.h{h}", "layer": 2 * i + 1, "column": h, "kind": "head", "note": f"layer {i}, head {h}"})
-        if graph.has_mlp:
-            out.append({"id": f"m{i}", "layer": 2 * i + 2, "column": graph.n_heads, "kind": "MLP", "note": f"MLP of layer {i}"})
-    return [*out, {"id": LOGITS, "layer": 2 * graph.n_layers + 1, "column": middle, "kind": "logits"}]
-
-
-def drawn(graph: Graph, scores: Tensor, kept: Tensor | None = None) -> list[dict[str, Any]]:
-    """Edges for a picture, strongest first; one into shared keys or values is drawn into every head of the group."""
-    known = scores.nan_to_num(0) if kept is None else scores.nan_to_num(0) * kept
-    out = []
-    for i in known.abs().topk(min(CARRIED, graph.n_edges)).indices.tolist():
-        if known[i] == 0:
-            break
-        sender, receiver = graph.edge(i)
-        port = {"port": receiver[-1]} if receiver[-2:] in (".q", ".k", ".v") else {}
-        out += [{"from": sender, "to": owner, "weight": float(known[i]), **port} for owner in graph.owners(receiver)]
-    return out
-
-
-def picture(graph: Graph, title: str, unit: str, edges: Sequence[dict[str, Any]] = ()) -> Picture:
-    rows = {0: "embedding", 2 * graph.n_layers + 1: "logits"}
-    rows |= {2 * i + 1: f"attention {i}" for i in range(graph.n_layers)}
-    rows |= {2 * i + 2: f"MLP {i}" for i in range(graph.n_layers) if graph.has_mlp}
-    return Picture(
-        nodes(graph), edges, shown=SHOWN, title=title, unit=unit, row_labels=rows, quiet=graph.n_layers > 12,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -192,9 +155,10 @@ class Board:
         scores, graph = self.need_scores(), self.graph
         rows: list[dict[str, Any]] = []
         curves: dict[str, list[Curve]] = {"edges": [], "nodes": []}
-        for share, size in zip(SHARES[2:-1], sizes(graph, SHARES[2:-1])):
-            many = max(1, round(share * len(graph.senders)))
-            for level, mask in (("edges", strongest(graph, scores, size)), ("nodes", strongest_nodes(graph, scores, many))):
+        for share in SHARES[2:-1]:
+            by_edges = strongest(graph, scores, max(1, round(share * graph.n_edges)))
+            by_nodes = strongest_nodes(graph, scores, max(1, round(share * len(graph.senders))))
+            for level, mask in (("edges", by_edges), ("nodes", by_nodes)):
                 one = curve(self.study, [mask], self.kind)
                 curves[level].append(one)
                 told = bootstrap(one.kept[0], one.clean, one.other)
@@ -334,9 +298,3 @@ def _told(state: Outcome) -> dict[str, Any]:
         "id": state.name, "model": state.name, "said": state.said, "ioi": of(state.ioi), "facts": of(state.facts),
         "told": state.told, "prose": state.prose,
     }  # fmt: skip
-
-
-def behaviours(lm) -> Iterator[tuple[str, str]]:
-    """Titles and names of the behaviours, as a control lists them."""
-    for name, title in BEHAVIOURS.items():
-        yield title, name

@@ -36,12 +36,13 @@ def _():
 
 @app.cell
 def _(mo, page, picker):
+    from interp.circuits.batch import BEHAVIOURS, suited
     from interp.circuits.edges import KINDS, POSITIONS
-    from interp.circuits.view import SCORE, Board, behaviours, precise
+    from interp.circuits.view import SCORE, Board, precise
     from interp.metrics import METRICS
 
     lm = page.guard(precise, page.chosen(picker))
-    behaviour = mo.ui.dropdown(dict(behaviours(lm)), value=next(behaviours(lm))[0], label="behaviour")
+    behaviour = mo.ui.dropdown({text: key for key, text in BEHAVIOURS.items()}, value=BEHAVIOURS[page.guard(suited, lm)], label="behaviour")
     kind = mo.ui.dropdown({text: key for key, text in KINDS.items()}, value=KINDS["counterfactual"], label="a cut edge reads")
     metric = mo.ui.dropdown({m.title: k for k, m in METRICS.items()}, value="logit difference", label="metric")
     method = mo.ui.dropdown({text: key for key, (text, _) in SCORE.items()}, value=SCORE["eap_ig"][0], label="score")

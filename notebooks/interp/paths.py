@@ -34,12 +34,13 @@ def _():
 
 @app.cell
 def _(mo, page, picker):
+    from interp.circuits.batch import BEHAVIOURS, suited
     from interp.circuits.edges import KINDS
-    from interp.circuits.view import behaviours, precise
+    from interp.circuits.view import precise
     from interp.circuits.walk import PARTS, Walk
 
     lm = page.guard(precise, page.chosen(picker))
-    behaviour = mo.ui.dropdown(dict(behaviours(lm)), value=next(behaviours(lm))[0], label="behaviour")
+    behaviour = mo.ui.dropdown({text: key for key, text in BEHAVIOURS.items()}, value=BEHAVIOURS[page.guard(suited, lm)], label="behaviour")
     kind = mo.ui.dropdown({text: key for key, text in KINDS.items()}, value=KINDS["counterfactual"], label="a replaced path reads")
     through = mo.ui.switch(label="through MLPs, as in the IOI paper")
     mo.hstack([behaviour, kind, through], justify="start", align="center", wrap=True, gap=0.8)
