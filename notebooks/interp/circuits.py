@@ -100,6 +100,7 @@ def _(board, mo, page):
         label=f"Cut {board.most:,} edges one by one, {page.cost(board.exact_cost.seconds, forwards=board.exact_cost.forwards)}"
     )
     every_stop = mo.ui.run_button(label="Cancel")
+    _right = mo.vstack([board.scatter, mo.hstack([every, every_stop], justify="start")])
     mo.vstack(
         [
             mo.md(
@@ -108,10 +109,13 @@ def _(board, mo, page):
                 "(Wang et al. 2022; Marks et al. 2024; areas as in MIB, Mueller et al. 2025). Right, the score "
                 "(Syed et al. 2023; Hanna et al. 2024) against what cutting that one edge does."
             ),
-            mo.hstack([board.faithful, mo.vstack([board.scatter, mo.hstack([every, every_stop], justify="start")])],
-                      widths=[1, 1], gap=1, align="start", wrap=True),
+            mo.Html(
+                "<style>.two { display: grid; gap: 16px; grid-template-columns: minmax(0, 1fr); align-items: start }"
+                "@media (min-width: 1100px) { .two { grid-template-columns: minmax(0, 1fr) minmax(0, 1fr) } }</style>"
+                f'<div class="two"><div>{mo.as_html(board.faithful).text}</div><div>{_right.text}</div></div>'
+            ),
         ]
-    )  # fmt: skip
+    )
     return every, every_stop
 
 
@@ -216,7 +220,7 @@ def _(board, circuit, mo, page):
                 "A circuit that explains a behaviour should keep it alone and take it along when it goes, and leave the rest "
                 "be. Ordinary text has no corrupted partner, so cut edges read a constant here."
             ),
-            mo.hstack([prompt, stand_in], widths=[3, 1], align="end"),
+            mo.hstack([prompt, stand_in], widths=[2, 1], align="end"),
             mo.hstack([cut, cut_stop], justify="start"),
             board.table,
         ]

@@ -78,8 +78,13 @@ def _(first, lm, mo, page, part, walk):
     readers = page.guard(walk.receivers, *_cell, [part.value])
     _count = walk.candidates(readers)
     second = mo.ui.anywidget(walk.heat(readers, "second"))
-    _side = mo.vstack([mo.hstack([part, mo.md(f"{_count} senders")], justify="start", gap=1.5), second], gap=0.4)
-    mo.hstack([mo.vstack([mo.md("click a head or an MLP"), first], gap=0.4), _side], widths=[1, 1], gap=1, align="start", wrap=True)
+    _left = mo.vstack([mo.md("click a head or an MLP"), first], gap=0.4)
+    _right = mo.vstack([mo.hstack([part, mo.md(f"{_count} senders")], justify="start", gap=1.5), second], gap=0.4)
+    mo.Html(
+        "<style>.two { display: grid; gap: 16px; grid-template-columns: minmax(0, 1fr) }"
+        "@media (min-width: 1000px) { .two { grid-template-columns: minmax(0, 1fr) minmax(0, 1fr) } }</style>"
+        f'<div class="two"><div>{_left.text}</div><div>{_right.text}</div></div>'
+    )
     return readers, second
 
 
