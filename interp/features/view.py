@@ -25,7 +25,8 @@ from widgets.excerpts import Excerpts
 from widgets.table import Table
 
 OPENING = 6_000  # positions read before anything is shown
-SOON = 24_000  # and right after that, while the page is looked at
+SOON = 24_000  # and after a pause, while the page is looked at
+PAUSE_S = 4.0
 MORE = 120_000  # and when asked for more
 FRAME_S = 1.0  # between drawings while more is read
 

@@ -206,6 +206,8 @@ def _(explorer, mo, page, view):
 
 @app.cell
 def _(explorer, mo, more, page, stop, view):
+    import time
+
     # a first part of the text was read before anything was shown; more of it is read while one looks
     _positions = view.MORE if more.value else view.SOON
     if not page.live(mo):
@@ -214,6 +216,8 @@ def _(explorer, mo, more, page, stop, view):
 
         def _read():
             _me = mo.current_thread()
+            if not more.value:
+                time.sleep(view.PAUSE_S)  # the page is painted first
             explorer.read(_positions, lambda: _me.should_exit)
 
         mo.Thread(target=_read, daemon=True).start()
