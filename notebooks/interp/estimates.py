@@ -155,8 +155,12 @@ def _(mo, page, sites, sites_go, sites_stop):
 
 
 @app.cell
-def _(mo, pair):
+def _(lm, mo, page, pair):
+    from interp.estimates_view import STEPS
     from interp.integrated import BASELINES
+
+    large = page.live(mo) and lm.config.n_params() > 50e6
+    errors_go = mo.ui.run_button(label=f"Is the sum complete? {2 * sum(STEPS[:5])} gradients")
 
     _can = {title: key for key, title in BASELINES.items() if key != "corrupted" or pair.equal_length}
     start = mo.ui.dropdown(_can, value=list(_can)[-1], label="path begins at")
@@ -168,10 +172,10 @@ def _(mo, pair):
                 "Integrated gradients share out the difference between two inputs among the tokens, and the shares add up to it "
                 "(Sundararajan, Taly and Yan 2017). Gradient × input is cheaper and adds up to nothing in particular."
             ),
-            mo.hstack([start, steps], justify="start", align="center", gap=0.8),
+            mo.hstack([start, steps, *([errors_go] if large else [])], justify="start", align="center", gap=0.8),
         ]
     )
-    return start, steps
+    return errors_go, large, start, steps
 
 
 @app.cell
@@ -184,23 +188,24 @@ def _(lm, page, pair, scale, start, steps):
 
 
 @app.cell
-def _(lm, mo, page, tokens):
+def _(errors_go, large, mo, page, tokens):
     import plotly.graph_objects as _go
 
-    from interp.estimates_view import STEPS
+    from interp.estimates_view import STEPS as _STEPS
 
-    _most = 32 if lm.config.n_params() < 50e6 and page.live(mo) else 16
+    mo.stop(large and not errors_go.value)
+    _most = 32 if page.live(mo) and not large else 16
     _errors = tokens.errors(most=_most)
     _names = {"gauss": "Gauss-Legendre", "midpoint": "Riemann, midpoints"}
     _figure = _go.Figure(
         [
-            _go.Scatter(x=list(STEPS[: len(_e)]), y=[max(v, 1e-16) for v in _e], name=_names[_rule], mode="lines+markers", marker_symbol=_symbol)
+            _go.Scatter(x=list(_STEPS[: len(_e)]), y=[max(v, 1e-16) for v in _e], name=_names[_rule], mode="lines+markers", marker_symbol=_symbol)
             for (_rule, _e), _symbol in zip(_errors.items(), ("circle", "square"))
         ]
     )
     _figure.update_layout(
         height=300,
-        xaxis={"title": "steps (gradients taken)", "type": "log", "tickvals": list(STEPS)},
+        xaxis={"title": "steps (gradients taken)", "type": "log", "tickvals": list(_STEPS)},
         yaxis={"title": f"completeness error, {tokens.unit}", "type": "log", "exponentformat": "power"},
     )
     _precision = str(tokens.model.dtype).removeprefix("torch.")
@@ -217,7 +222,7 @@ def _(lm, mo, page, tokens):
 
 
 @app.cell
-def _(lm, mo, page, pair):
+def _(large, lm, mo, pair):
     from interp.sites import SITES as _SITES
 
     _streams = {_SITES[s].title: s for s in ("resid_pre", "resid_mid", "attn_out", "mlp_out")}
@@ -232,19 +237,19 @@ def _(lm, mo, page, pair):
                 "The same between the activations of the corrupted and the clean run: each layer's attributions add up to what patching that "
                 "whole layer gives, so they can be laid beside the exact map."
             ),
-            mo.hstack([layer_site, layer_steps, *([layers_go] if page.live(mo) and lm.config.n_params() > 50e6 else [])], justify="start", align="center", gap=0.8),
+            mo.hstack([layer_site, layer_steps, *([layers_go] if large else [])], justify="start", align="center", gap=0.8),
         ]
     )
     return layer_site, layer_steps, layers_go
 
 
 @app.cell
-def _(layer_site, layer_steps, layers_go, lm, mo, page, pair, scale):
+def _(large, layer_site, layer_steps, layers_go, lm, mo, page, pair, scale):
     from interp.estimates_view import layers
     from widgets.heatmap import Heatmap
     from widgets.table import Table
 
-    mo.stop(page.live(mo) and lm.config.n_params() > 50e6 and not layers_go.value)
+    mo.stop(large and not layers_go.value)
     _shares, _rows = page.guard(layers, lm, pair, layer_site.value, scale, int(layer_steps.value))
     _clean = [pair.clean_pieces[s] if s is not None else "" for s in pair.alignment]
     _map = Heatmap(
