@@ -481,3 +481,15 @@ def test_models_of_made_up_words_are_asked_in_their_own():
         with pytest.raises(LabError, match="choose another kind"):
             families.asked(lm, "ioi", 4)
     assert families.readable(models.load("pocket"), {"x": "The capital", "y": ""}) == {"x": "The capital"}
+
+
+def test_the_next_token_map_adds_up_at_every_position():
+    model = decoder(seed=2)
+    x = tokens(1, 6, 3)
+    shown = direct_view.next_token_map(model, x, list("abcdef"))
+    logits = model(x)[0, :-1]
+    expected = logits.gather(-1, x[0, 1:, None])[:, 0] - logits.mean(-1)
+    assert shown.values.sum(0) == pytest.approx(expected.numpy(), abs=1e-4)
+    assert shown.col_labels2 == list("bcdef")
+    with pytest.raises(LabError, match="longer text"):
+        direct_view.next_token_map(model, x[:, :1], ["a"])

@@ -7,9 +7,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 import torch
+from torch import Tensor
 
-from interp.lenses.direct import Direct, interval
+from interp.lenses.direct import Direct, direct, interval
 from interp.metrics import at_least_fp32
+from lab.errors import LabError
 from widgets.heatmap import Heatmap
 from widgets.table import Table
 
@@ -65,6 +67,20 @@ def source_map(found: Direct, prompt: int, pieces: Sequence[str], most: int = 12
         torch.stack([found.sources[prompt, 0, layer, head] for layer, head in cells]).numpy(),
         row_labels=[f"{layer}.{head}" for layer, head in cells], col_labels=pieces, row_title="layer.head",
         col_title="token it reads", value_title="The strongest heads, by the token they read", unit=UNIT,
+    )  # fmt: skip
+
+
+def next_token_map(model, ids: Tensor, pieces: Sequence[str]) -> Heatmap:
+    """What each layer says for the token that really comes next, at every position of a text [1, pos]."""
+    n = ids.shape[1] - 1
+    if n < 1:
+        raise LabError("One token has no next one; write a longer text.")
+    found = direct(model, ids[:, :-1], ids[:, 1:], positions=range(n), neurons=False)
+    steps = found.steps()
+    return Heatmap(
+        torch.stack([value[0] for _, value in steps]).numpy(), row_labels=[name for name, _ in steps],
+        col_labels=pieces[:-1], col_labels2=pieces[1:], row_title="part", col_title="token read, and below it the one that comes next",
+        value_title="What each part adds to the next token, above the mean of the vocabulary", unit=UNIT,
     )  # fmt: skip
 
 

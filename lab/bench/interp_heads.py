@@ -1,4 +1,5 @@
-"""How much room direct logit attribution needs, against making what every head and neuron writes."""
+"""How much room direct logit attribution needs, against making what every head and neuron writes; how much closer to the
+model than the logit lens the bundled tuned lens is."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lab import records
+from lab import models, records
 from lab.bench import bench
 from lab.models import Decoder, ModelConfig
 
@@ -87,4 +88,20 @@ def dla_room() -> None:
         note=f"largest tensor made, naive over ours: heads and neurons at {POSITIONS} positions, GPT-2 small's size",
         detail={"naive_bytes": large.bytes, "naive_shape": large.shape, "ours_bytes": small.bytes,
                 "ours_shape": small.shape, "largest_difference": off},
+    )  # fmt: skip
+
+
+@bench("interp_heads")
+def lens_distance() -> None:
+    """KL from the model's own answer on held-out generated text, tuned lens over logit lens, in the worst layer."""
+    from interp.lenses import train, tuned
+
+    lm = models.load("pocket", dtype=torch.float32)
+    held = train.held_out(lm, rows=16)
+    lens = tuned.load("bundled:pocket", lm.model)
+    plain, better = train.judged(lm.model, held), train.judged(lm.model, held, lens)
+    records.write(
+        "interp.lens.tuned_over_logit", max(b / p for b, p in zip(better, plain)), "x", bar=0.6,
+        note=f"worst of {len(plain)} layers, {held.numel():,} held-out tokens, rank {lens.rank}",
+        detail={"tuned_nats": better, "logit_nats": plain},
     )  # fmt: skip

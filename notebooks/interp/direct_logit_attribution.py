@@ -117,6 +117,19 @@ def _(found, lm, mo, neuron_table):
 
 
 @app.cell
+def _(ids, lm, mo, page, pieces):
+    from interp.lenses.direct_view import next_token_map
+
+    mo.vstack(
+        [
+            mo.md("## At every position\nThe same for the token that really comes next, all along the prompt."),
+            page.guard(next_token_map, lm.model, ids, pieces),
+        ]
+    )
+    return
+
+
+@app.cell
 def _(lm, mo, page):
     from interp.lenses.families import FAMILIES
 

@@ -3,6 +3,7 @@
 At which layer does the answer appear, and was it there before anybody could read it?
 
 exhibits: R9b
+records: interp.lens.tuned_over_logit
 order: 6
 """
 
