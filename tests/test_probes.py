@@ -104,7 +104,7 @@ def test_pocket_holds_the_continent_of_a_country_and_uses_it(pocket):
     noise = linear.activations(linear.untrained(pocket), task)[:, 5]
     chance = linear.cross_validated(noise, y, entities, len(task.classes), "ridge").float().mean()
     assert best > task.majority + 0.25 and best > chance + 0.2
-    last, subject = use.used(pocket, task, 7), use.used(pocket, task, 7, "subject")
+    (last,), (subject,) = (use.used(pocket, task, [7], where) for where in ("last", "subject"))
     assert last.right.value > 0.9 and last.random.value > 0.9
     assert last.erased.value < last.random.value - 0.15 and last.moved.value > last.moved_random.value + 0.5
     assert last.probe_after < last.probe_before - 0.3
@@ -115,4 +115,4 @@ def test_what_cannot_be_probed_says_why(pocket):
     with pytest.raises(LabError, match="no probe 'svm'"):
         linear.fit(torch.randn(4, 3), torch.tensor([0, 1, 0, 1]), 2, "svm")
     with pytest.raises(LabError, match="no question"):
-        use.used(pocket, tasks.receiver(20), 2)
+        next(use.used(pocket, tasks.receiver(20), [2]))

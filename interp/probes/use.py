@@ -8,14 +8,14 @@ Moving adds the difference of two classes' means. Both happen on entities the pr
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from interp.edit.rows import Rows, ask
-from interp.probes.linear import Probe, activations, fit, points, read_at
+from interp.probes.linear import activations, fit, points, read_at
 from interp.probes.tasks import Example, Task
 from interp.sites import Hook
 from lab.errors import LabError
@@ -50,11 +50,6 @@ def erase(basis: Tensor, mean: Tensor) -> Callable[[Tensor], Tensor]:
     return change
 
 
-def add(shift: Tensor) -> Callable[[Tensor], Tensor]:
-    """x moved along `shift` [d_model]."""
-    return lambda x: (x.to(shift.dtype) + shift).to(x.dtype)
-
-
 def _hook(rows: Rows, change: Callable[[Tensor], Tensor], subjects: bool) -> Hook:
     def hook(stream: Tensor, name: str) -> Tensor:
         at = read_at(rows, subjects)
@@ -65,79 +60,66 @@ def _hook(rows: Rows, change: Callable[[Tensor], Tensor], subjects: bool) -> Hoo
     return hook
 
 
-def used(lm, task: Task, layer: int, where: str = "last", method: str = "mass-mean", seed: int = 0) -> Use:
-    """Ask the task's question under each change of the stream after `layer` (0 is the embedding, i + 1 after layer i),
-    at the question's last token or at the subject's."""
+def used(
+    lm, task: Task, layers: Sequence[int], where: str = "last", method: str = "mass-mean", seed: int = 0
+) -> Iterator[Use]:
+    """Ask the task's question under each change of the stream after each of `layers` (0 is the embedding, i + 1 after
+    layer i), at the question's last token or at the subject's."""
     if where not in ("last", "subject"):
         raise LabError(f"The stream is changed at the last token or at the subject's, not at {where!r}.")
     if task.ask is None:
         raise LabError("This task has no question that puts its property to the model; choose one about countries.")
-    rng = random.Random(seed)
     label_of = {e.entity: e.label for e in task.examples}
-    names = sorted(label_of)
-    rng.shuffle(names)
-    cut = round(0.6 * len(names))
-    asked = Task(
-        task.title, task.classes,
-        tuple(Example(_text(task.ask, n), n, 0, label_of[n], n if where == "subject" else None) for n in names), task.ask,
-    )  # fmt: skip
-    acts = activations(lm, asked)[:, layer]
-    y = torch.tensor([e.label for e in asked.examples])
-    probe: Probe = fit(acts[:cut], y[:cut], len(task.classes), method)
-    means = fit(acts[:cut], y[:cut], len(task.classes), "mass-mean")
-    basis, mean = probe.basis(), acts[:cut].mean(0)
-    generator = torch.Generator().manual_seed(seed)
-    other = torch.linalg.qr(torch.randn(basis.shape, generator=generator))[0]
-
+    names = random.Random(seed).sample(sorted(label_of), len(label_of))
+    cut, classes, at_subject = round(0.6 * len(names)), len(task.classes), where == "subject"
+    asked = replace(
+        task, examples=tuple(Example(_text(task.ask, n), n, 0, label_of[n], n if at_subject else None) for n in names)
+    )
     held = asked.examples[cut:]
     texts, subjects = [e.text for e in held], [e.subject for e in held]
     answers = [lm.tokenizer.encode(f" {c}")[0] for c in task.classes]
-    point = points(lm.config)[layer]
-
-    def says(change: Callable[[Tensor], Tensor] | None) -> list[int]:
-        if change is None:
-            return ask(lm, texts).top.tolist()
-
-        def hooks(part: list[int], rows: Rows) -> dict[str, Hook]:
-            return {point: _hook(rows, change, where == "subject")}
-
-        return ask(lm, texts, hooks, subjects).top.tolist()
-
-    plain = says(None)
-    right = [t == answers[e.label] for t, e in zip(plain, held)]
+    right = [t == answers[e.label] for t, e in zip(ask(lm, texts).top.tolist(), held)]
     kept = [i for i, r in enumerate(right) if r]
     if not kept:
         raise LabError(f"{lm.name} answers this question right for no held-out entity, so there is no answer to lose.")
-    groups = [held[i].entity for i in kept]
-
-    def still(change: Callable[[Tensor], Tensor]) -> Interval:
-        said = says(change)
-        return grouped([said[i] == answers[held[i].label] for i in kept], groups)
-
-    target = int(torch.bincount(y[:cut], minlength=len(task.classes)).argmax())
+    every = activations(lm, asked)
+    y = torch.tensor([e.label for e in asked.examples])
+    target = int(torch.bincount(y[:cut], minlength=classes).argmax())
     away = [i for i in kept if held[i].label != target]
-    centre = means.weight * means.scale[:, None]  # class means as offsets from the mean of all
+    labels = torch.tensor([e.label for e in held])
+    generator = torch.Generator().manual_seed(seed)
 
-    def moved(noise: bool) -> Interval:
-        said_moved = [False] * len(held)
-        for label in {held[i].label for i in away}:
-            shift = centre[:, target] - centre[:, label]
-            if noise:
-                drawn = torch.randn(shift.shape, generator=generator)
-                shift = drawn / drawn.norm() * shift.norm()
-            said = says(add(shift))
-            for i in away:
-                if held[i].label == label:
-                    said_moved[i] = said[i] == answers[target]
-        return grouped([said_moved[i] for i in away], [held[i].entity for i in away])
+    def says(point: str, change: Callable[[list[int]], Callable[[Tensor], Tensor]]) -> list[int]:
+        def hooks(part: list[int], rows: Rows) -> dict[str, Hook]:
+            return {point: _hook(rows, change(part), at_subject)}
 
-    changed = erase(basis, mean)(acts[cut:])
-    return Use(
-        layer, basis.shape[1], len(held), grouped(right, [e.entity for e in held]), still(erase(basis, mean)), still(erase(other, mean)),
-        task.classes[target], moved(False), moved(True),
-        float((probe.scores(acts[cut:]).argmax(-1) == y[cut:]).float().mean()),
-        float((probe.scores(changed).argmax(-1) == y[cut:]).float().mean()),
-    )  # fmt: skip
+        return ask(lm, texts, hooks, subjects).top.tolist()
+
+    def share(said: list[int], among: list[int], wanted: Callable[[int], int]) -> Interval:
+        return grouped([said[i] == answers[wanted(i)] for i in among], [held[i].entity for i in among])
+
+    for layer in layers:
+        acts, point = every[:, layer], points(lm.config)[layer]
+        probe = fit(acts[:cut], y[:cut], classes, method)
+        means = fit(acts[:cut], y[:cut], classes, "mass-mean")
+        basis, mean = probe.basis(), acts[:cut].mean(0)
+        other = torch.linalg.qr(torch.randn(basis.shape, generator=generator))[0]
+        centre = (means.weight * means.scale[:, None]).T  # [class, d_model], from the mean of all
+        shift = centre[target] - centre[labels]
+        noise = torch.randn(shift.shape, generator=generator)
+        noise *= shift.norm(dim=1, keepdim=True) / noise.norm(dim=1, keepdim=True)
+        still = [share(says(point, lambda _, b=b, m=mean: erase(b, m)), kept, lambda i: held[i].label) for b in (basis, other)]  # type: ignore[misc]
+        moved = [share(says(point, lambda part, s=s: _add(s[part])), away, lambda _: target) for s in (shift, noise)]  # type: ignore[misc]
+        after = erase(basis, mean)(acts[cut:])
+        reads = [float((probe.scores(x).argmax(-1) == labels).float().mean()) for x in (acts[cut:], after)]
+        yield Use(
+            layer, basis.shape[1], len(held), grouped(right, [e.entity for e in held]), still[0], still[1],
+            task.classes[target], moved[0], moved[1], reads[0], reads[1],
+        )  # fmt: skip
+
+
+def _add(shift: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda x: (x.to(shift.dtype) + shift).to(x.dtype)
 
 
 def _text(question: str, name: str) -> str:

@@ -132,7 +132,7 @@ def _(cost_s, go, linear, lm, method, mo, page, stop, task):
 
 @app.cell
 def _(lm, mo, page, task):
-    use_s = 7 * 0.4 * 10 * len({e.entity for e in task.examples}) * lm.config.forward_flops(16) / 16 / 6e10 * (lm.config.n_layers + 1)
+    use_s = 2 * 0.16 * 4 * 10 * len({e.entity for e in task.examples}) * lm.config.forward_flops(16) / 16 / 6e10 * min(9, lm.config.n_layers + 1)
     use_go = mo.ui.run_button(label=f"Change the stream at every layer, {page.cost(use_s)}")
     use_stop = mo.ui.run_button(label="Cancel")
     _parts = [
@@ -171,21 +171,20 @@ def _(Curves, lm, method, mo, page, task, use_go, use_s, use_stop):
 
     def _measure(stopped=lambda: False):
         _step = max(1, lm.config.n_layers // 8)
-        for _layer in range(0, lm.config.n_layers + 1, _step):
+        _layers = range(0, lm.config.n_layers + 1, _step)
+        try:
             for _w, _chart in charts.items():
-                try:
-                    _u = use.used(lm, task, _layer, _w, method.value)
-                except LabError as _error:
-                    for _c in charts.values():
-                        _c.panels = [{**_c.panels[0], "title": str(_error)}]
-                    return
-                _values = {
-                    "erased": _u.erased.value, "random": _u.random.value, "moved": _u.moved.value,
-                    "moved_random": _u.moved_random.value, "probe": _u.probe_before,
-                }  # fmt: skip
-                _chart.append([{"step": _layer, "share": _v, "run": _k} for _k, _v in _values.items()])
-                if stopped():
-                    return
+                for _u in use.used(lm, task, _layers, _w, method.value):
+                    _values = {
+                        "erased": _u.erased.value, "random": _u.random.value, "moved": _u.moved.value,
+                        "moved_random": _u.moved_random.value, "probe": _u.probe_before,
+                    }  # fmt: skip
+                    _chart.append([{"step": _u.layer, "share": _v, "run": _k} for _k, _v in _values.items()])
+                    if stopped():
+                        return
+        except LabError as _error:  # a model that does not know the answers
+            for _c in charts.values():
+                _c.panels = [{**_c.panels[0], "title": str(_error)}]
 
     if not page.live(mo):
         _measure()
