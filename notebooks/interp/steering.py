@@ -123,18 +123,18 @@ def _(contrast, lm, mo, page, texts):
     _n = lm.config.n_layers
     layers = list(range(0, _n, max(1, _n // 8)))
     coefficients = [-2.0, -1.0, 0.5, 1.0, 2.0, 4.0]
-    cells = len(layers) * len(coefficients)
+    _cells = len(layers) * len(coefficients)
     # held-out prompts twice, plain texts once, of about 10 and 60 tokens
-    _tokens = cells * (2 * 10 * len(contrast.prompts) + 60 * len(texts))
-    sweep_s = _tokens * lm.config.forward_flops(16) / 16 / (4e10 if _n < 12 else 8e10)
-    go = mo.ui.run_button(kind="success", label=f"Sweep layers and coefficients, {page.cost(sweep_s, forwards=3 * cells)}")
+    _tokens = _cells * (2 * 10 * len(contrast.prompts) + 60 * len(texts))
+    _cost = _tokens * lm.config.forward_flops(16) / 16 / 8e10
+    go = mo.ui.run_button(kind="success", label=f"Sweep layers and coefficients, {page.cost(_cost, forwards=3 * _cells)}")
     stop = mo.ui.run_button(label="Cancel")
     mo.vstack([mo.md("## Which layer, how much"), mo.hstack([go, stop], justify="start", align="center", gap=0.8)], gap=0.8)
-    return cells, coefficients, go, layers, stop, sweep_s
+    return coefficients, go, layers, stop
 
 
 @app.cell
-def _(cells, coefficients, contrast, go, layers, lm, mo, page, steering, stop, sweep_s, texts, vectors):
+def _(coefficients, contrast, go, layers, lm, mo, page, steering, stop, texts, vectors):
     import numpy as _np
 
     from widgets.heatmap import Heatmap
@@ -144,7 +144,7 @@ def _(cells, coefficients, contrast, go, layers, lm, mo, page, steering, stop, s
         "row_labels": layers, "col_labels": [f"{_c:g}" for _c in coefficients], "row_title": "after layer", "col_title": "coefficient",
     }  # fmt: skip
     _towards = f"towards {contrast.sides[0]}"
-    shift = Heatmap(_blank, value_title=f"Shift {_towards} on held-out prompts, nats, not measured yet", **_axes)
+    shift = Heatmap(_blank, value_title=f"Shift {_towards} on held-out prompts, nats", **_axes)
     random = Heatmap(_blank, value_title="The same for a random direction of the same length", **_axes)
     price = Heatmap(_blank, value_title="Perplexity of plain text, log2 of how many times", **_axes)
 
@@ -166,7 +166,7 @@ def _(cells, coefficients, contrast, go, layers, lm, mo, page, steering, stop, s
 
     if not page.live(mo):
         _measure()
-    elif (go.value or sweep_s < 2) and not stop.value:
+    elif (go.value or lm.config.n_layers < 12) and not stop.value:  # a small model is swept at once
 
         def _work():
             _me = mo.current_thread()
