@@ -322,7 +322,7 @@ def _(mo):
         "the relation travels to the last position, and attention heads there extract the answer. The heads of this page are that",
         "third step. Meng et al. (2022, *ROME*) change the second to last: a rank-one update of one MLP's weights at the subject,",
         "which every later use of the subject sees. Here nothing is stored; the heads are overruled while they read. So the country",
-        "follows the city when it is asked for in the same way, but facts that other heads extract stay as they were. That those heads",
+        "follows the city where it is asked for in the same way, and what other heads extract is left to them. That the chosen heads",
         "also fire on a neighbour asked for in the same breath is the price, and is counted above.",
     ]
     mo.md("\n".join(_text))

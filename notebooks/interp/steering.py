@@ -93,7 +93,7 @@ def _(coefficient, contrast, layer, lm, mo, steering, unsteered, vectors):
     mo.vstack(
         [
             mo.md(
-                f"## Held-out prompts\nThe vector was read from {len(contrast.pairs)} pairs; none of these prompts is among them. "
+                f"## Held-out prompts\n\nThe vector was read from {len(contrast.pairs)} pairs; none of these prompts is among them. "
                 f"Leaning: log of the probability of {contrast.sides[0]}'s words over {contrast.sides[1]}'s. Steering moves it by "
                 f"**{(_steered - unsteered).mean():+.2f}** nats on average, the random direction by {(_random - unsteered).mean():+.2f}."
             ),
