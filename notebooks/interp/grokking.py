@@ -23,8 +23,8 @@ def _():
     page.start(mo)
     page.header(
         "When a model that knows every answer by heart understands",
-        "One layer learns to add mod 113 from 30% of the sums. It memorises them within minutes of training and finds "
-        "the rule long after (Power et al. 2022); what the rule looks like inside is known (Nanda et al. 2023).",
+        "One layer learns to add mod 113 from 30% of the sums. It memorises them in a few hundred updates and finds the "
+        "rule thousands later (Power et al. 2022); what the rule looks like inside is known (Nanda et al. 2023).",
         station="interp",
         exhibits=("R9b",),
         aside=[page.share_button(mo, __file__)],
