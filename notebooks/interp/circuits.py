@@ -164,7 +164,7 @@ def _(board, live, mo, search, search_stop, threshold):
 
 
 @app.cell
-def _(KINDS, METRICS, POSITIONS, board, mo):
+def _(KINDS, METRICS, POSITIONS, board, mo, page, quick):
     from interp.circuits.faithfulness import sizes
     from interp.circuits.protocol import LEVELS
 
@@ -174,6 +174,7 @@ def _(KINDS, METRICS, POSITIONS, board, mo):
     kinds = mo.ui.multiselect({text: key for key, text in KINDS.items()}, value=list(KINDS.values()), label="a cut edge reads")
     places = mo.ui.multiselect({text: key for key, text in POSITIONS.items()}, value=list(POSITIONS.values())[:2], label="cut at")
     levels = mo.ui.multiselect({text: key for key, text in LEVELS.items()}, value=list(LEVELS.values()), label="cut")
+    ask = mo.ui.run_button(label=f"Ask, {page.cost(board.protocol_cost.seconds, forwards=board.protocol_cost.forwards)}")
     read = mo.ui.multiselect({m.title: k for k, m in METRICS.items()}, value=["logit difference"], label="metric")
     mo.vstack(
         [
@@ -182,18 +183,25 @@ def _(KINDS, METRICS, POSITIONS, board, mo):
                 "One circuit, and every protocol that papers use for it (Miller et al. 2024): what stands in for a cut edge, "
                 "where, edges or whole nodes, which metric. Intervals are 95%, bootstrapped over the prompts."
             ),
-            mo.hstack([source, size], justify="start", align="center", wrap=True, gap=1.5),
+            mo.hstack([source, size, *([] if quick else [ask])], justify="start", align="center", wrap=True, gap=1.5),
             mo.hstack([kinds, places, levels, read], justify="start", align="center", wrap=True, gap=0.8),
             board.protocol,
         ]
     )
-    return kinds, levels, places, read, size, source
+    return ask, kinds, levels, places, read, size, source
 
 
 @app.cell
-def _(board, kinds, levels, live, mo, page, places, quick, read, score, size, source):
-    mo.stop(not (quick or score.value) or not (kinds.value and places.value and levels.value and read.value))
+def _(ask, board, mo, page, size, source):
+    ask.value  # a large model is scored while this page waits: the circuit is looked up again when somebody asks
+    mo.stop(board.scores is None, page.note("Score the edges above, then ask."))
     circuit = page.guard(board.circuit, source.value, size.value)
+    return (circuit,)
+
+
+@app.cell
+def _(ask, board, circuit, kinds, levels, live, mo, places, quick, read):
+    mo.stop(not (quick or ask.value) or not (kinds.value and places.value and levels.value and read.value))
     _chosen = (circuit, kinds.value, places.value, levels.value, read.value)
     if not live:
         board.ask(*_chosen)
@@ -204,7 +212,7 @@ def _(board, kinds, levels, live, mo, page, places, quick, read, score, size, so
             board.ask(*_chosen, lambda: _me.should_exit)
 
         mo.Thread(target=_ask, daemon=True).start()
-    return (circuit,)
+    return
 
 
 @app.cell

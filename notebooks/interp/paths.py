@@ -51,11 +51,26 @@ def _(mo, page, picker):
 def _(Walk, behaviour, kind, lm, mo, page, through):
     walk = page.guard(Walk, lm, behaviour.value, kind.value)
     live = page.live(mo)
+    quick = not live or lm.config.n_layers <= 12
     _first = walk.heat(["logits"], "logits")
-    walk.fill(_first, ["logits"], through.value and lm.config.n_layers <= 12)
-    _first.selected = [walk.strongest(_first)]
+    if quick:
+        walk.fill(_first, ["logits"], through.value)
+        _first.selected = [walk.strongest(_first)]
     first = mo.ui.anywidget(_first)
-    return first, live, walk
+    return first, live, quick, walk
+
+
+@app.cell
+def _(first, mo, quick, through, walk):
+    # a large model's map fills while the page is there, and waits for a click
+    if not quick:
+
+        def _fill():
+            _me = mo.current_thread()
+            walk.fill(first.widget, ["logits"], through.value, lambda: _me.should_exit)
+
+        mo.Thread(target=_fill, daemon=True).start()
+    return
 
 
 @app.cell
@@ -74,8 +89,8 @@ def _(PARTS, first, mo, walk):
 
 @app.cell
 def _(first, lm, mo, page, part, walk):
-    _cell = first.value["selected"][-1] if first.value["selected"] else walk.strongest(first.widget)
-    readers = page.guard(walk.receivers, *_cell, [part.value])
+    mo.stop(not first.value["selected"], mo.vstack([mo.md("click a head or an MLP"), first], gap=0.4))
+    readers = page.guard(walk.receivers, *first.value["selected"][-1], [part.value])
     _count = walk.candidates(readers)
     second = mo.ui.anywidget(walk.heat(readers, "second"))
     _left = mo.vstack([mo.md("click a head or an MLP"), first], gap=0.4)
