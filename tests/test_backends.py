@@ -257,6 +257,16 @@ def test_what_a_backend_cannot_do_is_said(saved):
     assert not load(str(saved["llama"]), "bridge", torch.float32).model.cannot.keys() - {"hook_pos_embed"}
 
 
+def test_what_only_our_decoder_has_is_a_sentence(wrapped):
+    for backend in BACKENDS:
+        model = wrapped("llama", backend)
+        assert not hasattr(model, "run_block") and not hasattr(model, "W_U") and not hasattr(model, "nonsense")
+        with pytest.raises(LabError, match="needs matrices of heads by name, which"):
+            model.head_weights(0)
+        with pytest.raises(LabError, match="needs a key-value cache, which"):
+            model(TOKENS, cache=object())
+
+
 def test_layouts_nobody_reads_get_a_sentence(tmp_path):
     from lab.models import save
 

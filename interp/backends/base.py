@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +34,18 @@ def missing(names: Iterable[str], reasons: Mapping[str, str], otherwise: str) ->
     have = list(names)
     lacking = [point for point in CLASSIC if not any(fnmatchcase(name, point) for name in have)]
     return {point: next((why for p, why in reasons.items() if fnmatchcase(point, p)), otherwise) for point in lacking}
+
+
+# what only our own decoder has, in the words of a sentence
+OURS = {
+    "run_block": "blocks that run one at a time", "embed_tokens": "an embedding to start from", "model": "our decoder's parts",
+    "head_weights": "matrices of heads by name", "mlp_weights": "matrices of MLPs by name", "norm_gain": "gains of norms by name",
+    "W_E": "an embedding matrix by name", "W_U": "an unembedding matrix by name",
+}  # fmt: skip
+
+
+class NotHere(LabError, AttributeError):
+    """A part a backend lacks: `hasattr` says no, and an analysis that takes it anyway ends with a sentence."""
 
 
 class Backend(ABC):
@@ -69,6 +82,11 @@ class Backend(ABC):
     def dtype(self) -> torch.dtype:
         return next(self.parameters()).dtype
 
+    def __getattr__(self, name: str) -> Any:
+        if name in OURS:
+            raise NotHere(f"This analysis needs {OURS[name]}, which {self.library} does not give; take the backend 'own'.")
+        raise AttributeError(f"{type(self).__name__} has no {name!r}")
+
     def hook_names(self) -> list[str]:
         """Every hook point that fires, in the order of execution."""
         return list(self._names)
@@ -92,8 +110,12 @@ class Backend(ABC):
         """The reason this backend lacks a hook point, when it knows of it."""
         return next((why for pattern, why in self.cannot.items() if fnmatchcase(name, pattern)), None)
 
-    def __call__(self, tokens: Tensor, hooks: Mapping[str, Hook] | None = None, last: bool = False) -> Tensor:
+    def __call__(
+        self, tokens: Tensor, hooks: Mapping[str, Hook] | None = None, cache: None = None, last: bool = False
+    ) -> Tensor:
         """`[batch, pos]` token ids to `[batch, pos, vocab]` logits (`last`: of the last position alone)."""
+        if cache is not None:
+            raise LabError(f"This analysis needs a key-value cache, which {self.library} does not give; take the backend 'own'.")
         self.check(tokens, hooks)
         silent = set(hooks or ())
 
