@@ -257,6 +257,31 @@ def test_what_a_backend_cannot_do_is_said(saved):
     assert not load(str(saved["llama"]), "bridge", torch.float32).model.cannot.keys() - {"hook_pos_embed"}
 
 
+@pytest.mark.parametrize("kind", THREE)
+def test_a_hook_may_leave_the_positions_to_be_read(saved, kind):
+    own, *others = (load(str(saved[kind]), b, torch.float32).model for b in ("own", *BACKENDS))
+    pick = {"blocks.2.hook_resid_post": lambda x, _: x[:, [3]]}
+    expected = own(TOKENS, hooks=pick)
+    assert expected.shape == (2, 1, VOCAB)
+    for other in others:
+        torch.testing.assert_close(other(TOKENS, hooks=pick), expected, **SAME)
+
+
+def test_edges_of_a_circuit_through_a_backend(saved):
+    from interp.circuits.attribution import attribute_study
+    from interp.circuits.edges import Study
+    from tests.circuits_models import batch
+
+    own, bridge, nnsight = (load(str(saved["gpt2"]), b, torch.float32).model for b in ("own", *BACKENDS))
+    ours, theirs = Study(own, batch()), Study(bridge, batch())
+    torch.testing.assert_close(attribute_study(theirs), attribute_study(ours), rtol=1e-3, atol=1e-5)
+    some = torch.zeros(1, ours.graph.n_edges, dtype=torch.bool)
+    some[0, ::3] = True
+    torch.testing.assert_close(theirs.values(some), ours.values(some), rtol=0, atol=1e-5)
+    with pytest.raises(LabError, match=r"attn.hook_result cannot be reached: one product writes all heads"):
+        Study(nnsight, batch())
+
+
 def test_what_only_our_decoder_has_is_a_sentence(wrapped):
     for backend in BACKENDS:
         model = wrapped("llama", backend)

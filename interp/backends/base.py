@@ -113,16 +113,25 @@ class Backend(ABC):
     def __call__(
         self, tokens: Tensor, hooks: Mapping[str, Hook] | None = None, cache: None = None, last: bool = False
     ) -> Tensor:
-        """`[batch, pos]` token ids to `[batch, pos, vocab]` logits (`last`: of the last position alone)."""
+        """`[batch, pos]` token ids to `[batch, pos, vocab]` logits (`last`: of the last position alone).
+
+        A hook on the last stream may leave fewer positions, as with our decoder; the logits are then theirs.
+        """
         if cache is not None:
             raise LabError(f"This analysis needs a key-value cache, which {self.library} does not give; take the backend 'own'.")
         self.check(tokens, hooks)
-        silent = set(hooks or ())
+        silent, read = set(hooks or ()), slice(None)
+        end = f"blocks.{self.cfg.n_layers - 1}.hook_resid_post"
 
         def counted(fn: Hook) -> Hook:
             def run(activation: Tensor, name: str) -> Tensor | None:
+                nonlocal read
                 silent.discard(name)
-                return fn(activation, name)
+                new = fn(activation, name)
+                if new is not None and name == end and new.shape[1] < activation.shape[1]:
+                    read = slice(new.shape[1])  # some forwards insist on as many positions as there are tokens
+                    new = torch.cat([new, activation[:, new.shape[1] :]], dim=1)
+                return new
 
             return run
 
@@ -130,6 +139,7 @@ class Backend(ABC):
             logits = self._forward(tokens, {name: counted(fn) for name, fn in (hooks or {}).items()})
         if silent:
             raise LabError(f"{min(silent)} never fired in {self.library}, so whatever it was to do was not done.")
+        logits = logits[:, read]
         return logits[:, -1:] if last else logits
 
     @abstractmethod
