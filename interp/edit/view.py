@@ -264,8 +264,7 @@ def recorded_rows(found: Located, place: str) -> list[dict[str, Any]]:
     if place == "reads":
         *share, n = d["neighbours"]
         rows.append(row("neighbours' answers changed, landmark mentioned before", share, n))
-        *share, n = d["country_changed"]
-        rows.append(row("the landmark's country changes", share, n))
+        rows.append(row("the landmark's country follows its city", d["country_follows"], d["country_changed"][-1]))
     loss = d["perplexity"][place]["spoken of"]
     rows.append(
         {**row("perplexity gained, landmark mentioned before", [x - 1 for x in loss["ratio"]], None),
