@@ -110,6 +110,15 @@ def test_effects_are_single_patches_at_that_token(pocket, found):
         assert float(share[5, head]) == pytest.approx(exact, abs=0.03)  # bf16, rows of another batch
 
 
+def test_judged_landmarks_take_no_part_in_choosing_heads(pocket, monkeypatch):
+    asked = []
+    monkeypatch.setattr(view, "pairs", lambda lm, marks, others: asked.extend([*marks, *others]) or [])
+    with pytest.raises(LabError, match="no two landmarks"):
+        view._measured(pocket)
+    choose, judge = landmarks.split(landmarks.known(pocket, view.ASKED))
+    assert judge and set(asked) == set(choose)
+
+
 def test_all_heads_together_are_enough_and_one_is_not(pocket, found):
     pairs = locate.pairs(pocket, found.judge, found.marks)[:6]
     every = [(i, h) for i in range(pocket.config.n_layers) for h in range(pocket.config.n_heads)]

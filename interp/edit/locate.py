@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from interp.baseline import baseline
+from interp.bootstrap import mean_interval
 from interp.edit.landmarks import CHOOSING, Landmark, sentence
 from interp.edit.rows import Rows, mentions
 from interp.edit.write import Head, Writer
@@ -86,22 +87,14 @@ class Average:
         return [head for head in order if head[0] >= order[0][0]][:k]
 
 
-def average(each: Sequence[Tensor], draws: int = 2000, seed: int = 0) -> Average:
+def average(each: Sequence[Tensor]) -> Average:
     """From the effects of every fact, [layer, head] each."""
-    stacked = torch.stack(list(each)).double()
-    generator = torch.Generator().manual_seed(seed)
-    picks = torch.randint(len(stacked), (draws, len(stacked)), generator=generator)
-    counts = torch.zeros(draws, len(stacked), dtype=torch.float64)
-    counts.scatter_add_(1, picks, torch.ones_like(picks, dtype=torch.float64))
-    means = (counts @ stacked.flatten(1) / len(stacked)).view(draws, *stacked.shape[1:])
-    low, high = torch.quantile(means, torch.tensor([0.025, 0.975], dtype=torch.float64), dim=0)
-    return Average(stacked.mean(0), low, high, len(stacked))
+    return Average(*mean_interval(torch.stack(list(each))), len(each))
 
 
 def interval(shares: Tensor) -> list[float]:
     """Mean of one number a fact with its 95% interval."""
-    a = average(list(shares[:, None, None]))
-    return [float(a.mean), float(a.low), float(a.high)]
+    return [float(x) for x in mean_interval(shares)]
 
 
 ENOUGH = 0.9  # of the logit difference that the chosen heads restore together

@@ -106,7 +106,7 @@ def _measured(lm) -> Located:
     marks = known(lm, ASKED)
     need(marks, lm.name)
     choose, judge = split(marks)
-    found = pairs(lm, choose, marks)[:PAIRS]
+    found = pairs(lm, choose, choose)[:PAIRS]
     if not found:
         raise LabError(f"{lm.name} answers no two landmarks in one phrasing, so there is nothing to exchange; train it longer.")
     mean = average([effects(lm, pair, mark.subject) for mark, pair in found])

@@ -27,7 +27,7 @@ SCORES = {
     "duplicate": Score("duplicate token", "attention", "mean attention to an earlier copy of the same token"),
     "induction": Score("induction", "attention", "mean attention to what followed an earlier copy, random tokens said twice"),
     "first": Score("first token", "attention", "mean attention to the first token, where idle heads rest"),
-    "copying": Score("copying", "−1 to 1", "positive share of the eigenvalues of W_E W_V W_O W_U"),
+    "copying": Score("copying", "−1 to 1", "sum of the eigenvalues of W_E W_V W_O W_U over the sum of their sizes"),
     "mover": Score("name mover", "−1 to 1", "attention to the right name, times whether it is then promoted above all names"),
     "io": Score("sees the right name", "attention", "indirect-object sentences: mean attention from the end to the right name"),
     "s2": Score("sees the giver again", "attention", "the same to the second mention of the giver: S-inhibition heads read it"),

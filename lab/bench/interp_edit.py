@@ -24,7 +24,7 @@ def change_a_fact() -> None:
     marks = landmarks.known(lm)
     landmarks.need(marks, lm.name)
     choose, judge = landmarks.split(marks)
-    found = locate.pairs(lm, choose, marks)
+    found = locate.pairs(lm, choose, choose)  # facts that are judged take no part, not even as the other one
     each = {  # the subject's last token takes six times as long, for a comparison
         where: [locate.effects(lm, pair, mark.subject, where) for mark, pair in found[: 16 if where == "subject" else None]]
         for where in locate.WHERE

@@ -141,7 +141,7 @@ def _(dictionaries, graph, lm, mo, page):
 def _(mo):
     mo.md("""
     An edge is exact: with attention patterns and norm denominators held, what every source writes, carried by the heads, adds
-    up to the target's pre-activation (the tests check it to thirteen digits). What the graph leaves out is why a head looks
+    up to the target's pre-activation. What the graph leaves out is why a head looks
     where it looks. Method: Ameisen et al. 2025, *Circuit tracing*; transcoders: Dunefsky et al. 2024. Descriptions are those of
     *Neurons in words*.
 

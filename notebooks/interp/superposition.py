@@ -126,7 +126,8 @@ def _(mo, toys, view):
         [
             mo.md(
                 "## Beside geometry\n"
-                "Vectors spread evenly have the dimensionality dimensions / features. Trained just now, with no shape asked for:"
+                "Vectors spread evenly have the dimensionality dimensions / features. Trained just now, each where its shape is the best "
+                "there is, the lowest loss of several starts:"
             ),
             mo.ui.plotly(view.shapes(_found)),
             mo.Html(
