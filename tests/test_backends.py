@@ -450,3 +450,12 @@ def test_what_ours_does_not_read_opens_through_nnsight(tmp_path):
     comparison.run(Maps(comparison, "z"))
     assert comparison.first == "nnsight" and comparison.worst("bridge") < 1e-5
     assert "not read here" in comparison.rows["own"].state
+
+
+def test_pickled_weights_are_never_opened(tmp_path):
+    transformer("llama").save_pretrained(tmp_path)
+    word_tokenizer(tmp_path)
+    torch.save(transformer("llama").state_dict(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(LabError, match="safetensors"):
+        load(str(tmp_path), "nnsight")

@@ -142,3 +142,11 @@ def test_pockets_graph_foretells_what_its_features_do():
 def test_a_model_without_transcoders_is_told_of():
     with pytest.raises(LabError, match="transcoder"):
         bundle(models.load("pocket-draft"))
+
+
+@pytest.mark.parametrize("more", [{"bias": True}, {"positions": "learned"}])
+def test_streams_with_other_writers_are_refused(more):
+    """Their biases or positions would be missing from every sum."""
+    model = decoder(**more)
+    with pytest.raises(LabError, match="no node of this graph"):
+        next(attribute(SimpleNamespace(name="random", model=model, config=model.cfg), [1, 5], made(model)))

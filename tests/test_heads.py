@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from interp.bootstrap import mean_interval
 from interp.heads import circuits, patterns, survey, view, weights
 from interp.heads.knockout import loss_without
 from interp.lenses import direct_view, families
-from interp.lenses.direct import Asked, direct, interval, over_prompts
+from interp.lenses.direct import Asked, direct, over_prompts
 from interp.sites import keep
 from lab import models
 from lab.errors import LabError
@@ -108,9 +109,9 @@ def test_interval_covers_the_mean():
     """Of 200 samples of 24 draws, the 95 % interval holds the true mean in most; it narrows with the sample."""
     generator = torch.Generator().manual_seed(7)
     values = torch.randn(24, 200, generator=generator, dtype=torch.float64) + 3
-    mean, low, high = interval(values)
+    mean, low, high = mean_interval(values)
     assert 0.85 < ((low < 3) & (high > 3)).double().mean() < 0.99
-    _, few_low, few_high = interval(values[:6])
+    _, few_low, few_high = mean_interval(values[:6])
     assert (high - low).mean() < (few_high - few_low).mean()
     assert torch.allclose(mean, values.mean(0))
 

@@ -94,14 +94,14 @@ def _wrapped(module: nn.Module, backend: str, tokenizer: Tokenizer | None) -> Ba
 
 
 def _transformers(path: Any, dtype: torch.dtype | None) -> nn.Module:
-    """The checkpoint as transformers reads it, with attention written out so that patterns exist."""
+    """The checkpoint as transformers reads it, with attention written out so that patterns exist; never pickled weights."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     try:
         return AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype or "auto", attn_implementation="eager", local_files_only=True
+            path, dtype=dtype or "auto", attn_implementation="eager", local_files_only=True, use_safetensors=True
         )
     except (ValueError, KeyError, OSError, ImportError) as error:
         said = " ".join(str(error).split())[:200]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from interp.bootstrap import mean_interval
 from lab import models
 from lab.errors import LabError
 
@@ -38,14 +39,8 @@ def difference(first: Tensor, second: Tensor, draws: int = 1000, seed: int = 0) 
     """
     if first.shape != second.shape:
         raise LabError(f"Grids of {list(first.shape)} and {list(second.shape)} cannot be subtracted.")
-    delta = (second - first).double()
-    n = len(delta)
-    generator = torch.Generator().manual_seed(seed)
-    picks = torch.randint(n, (draws, n), generator=generator)
-    weights = torch.zeros(draws, n, dtype=torch.float64).scatter_add_(1, picks, torch.ones(draws, n, dtype=torch.float64)) / n
-    means = (weights @ delta.flatten(1)).view(draws, *delta.shape[1:])
-    low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64), dim=0)
-    return Difference(first.mean(0), second.mean(0), delta.mean(0), low, high)
+    mean, low, high = mean_interval(second - first, draws, seed)
+    return Difference(first.mean(0), second.mean(0), mean, low, high)
 
 
 @torch.no_grad()

@@ -112,8 +112,10 @@ def attribute(
     features with the most influence on them, `features` in all.
 
     Computed in `dtype` on a copy of the weights: rounding of bfloat16 would be edges. LabError for a prompt that is too
-    long.
+    long, and for a model whose stream biases or learned positions write to.
     """
+    if lm.config.bias or lm.config.positions == "learned":
+        raise LabError(f"{lm.name} adds biases or learned positions to its stream, which are no node of this graph; choose a model without.")
     model = Decoder(lm.config).to(lm.model.device, dtype)
     model.load_state_dict(lm.model.state_dict())
     model.requires_grad_(False)

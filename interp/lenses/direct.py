@@ -274,15 +274,3 @@ def _equally_long(prompts: Sequence[Asked], rows: int) -> Iterator[list[int]]:
         lengths.setdefault(len(prompt.ids), []).append(i)
     for same in lengths.values():
         yield from (same[i : i + rows] for i in range(0, len(same), rows))
-
-
-def interval(values: Tensor, draws: int = 2000, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean over prompts [n, ...] and the ends of its 95 % interval, by bootstrap over the prompts."""
-    n = len(values)
-    flat = values.reshape(n, -1).double()
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randint(n, (draws, n), generator=generator)
-    weights = torch.zeros(draws, n, dtype=torch.float64).scatter_add_(1, drawn, torch.ones(draws, n, dtype=torch.float64))
-    low, high = torch.quantile(weights @ flat / n, torch.tensor([0.025, 0.975], dtype=torch.float64), dim=0)
-    shape = values.shape[1:]
-    return values.double().mean(0), low.view(shape), high.view(shape)

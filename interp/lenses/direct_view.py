@@ -9,7 +9,8 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from interp.lenses.direct import Direct, direct, interval
+from interp.bootstrap import mean_interval
+from interp.lenses.direct import Direct, direct
 from interp.metrics import at_least_fp32
 from lab.errors import LabError
 from widgets.heatmap import Heatmap
@@ -118,7 +119,7 @@ def component_rows(found: Direct, most: int = 24) -> list[dict[str, Any]]:
     """Parts of largest mean over the prompts, with 95 % intervals, largest first."""
     named = found.components()
     values = torch.stack([v[:, 0] for v in named.values()], 1)
-    mean, low, high = interval(values)
+    mean, low, high = mean_interval(values)
     names = list(named)
     order = mean.abs().argsort(descending=True)[:most].tolist()
     return [

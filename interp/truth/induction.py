@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from interp.heads import weights
 from interp.truth.packed import pack, read, unpack
 from interp.truth.words import write_tokenizer
 from lab import jsonl, paths
@@ -145,17 +146,9 @@ def scores(pattern: Tensor, length: int) -> tuple[Tensor, Tensor]:
 
 
 def composition(model: Decoder) -> Tensor:
-    """K-composition of every first-layer head with every second-layer head, [first, second].
-
-    |W_Q^T W_K^T W_OV| / (|W_QK| |W_OV|) in Frobenius norms (Elhage et al. 2021), less what random matrices of these
-    shapes have on average, 1 / sqrt(d_model).
-    """
-    early, late = model.head_weights(0), model.head_weights(1)
-    ov = (early.W_V @ early.W_O).double()  # [first, d, d], acts on rows from the right
-    qk = (late.W_Q @ late.W_K.transpose(1, 2)).double()  # [second, d, d], query row, key column
-    both = torch.einsum("sqk,fdk->fsqd", qk, ov)
-    size = both.flatten(2).norm(dim=2)
-    return size / (ov.flatten(1).norm(dim=1)[:, None] * qk.flatten(1).norm(dim=1)[None]) - model.cfg.d_model**-0.5
+    """K-composition of every first-layer head with every second-layer head, [first, second], less what unrelated
+    matrices have (Elhage et al. 2021)."""
+    return weights.composition(model, "k")[1, :, 0].T - weights.chance(model)
 
 
 def losses(logits: Tensor, tokens: Tensor, length: int) -> dict[str, float]:
