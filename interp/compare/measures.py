@@ -14,6 +14,8 @@ from torch import Tensor
 
 from interp.attribution import attribute
 from interp.baseline import baseline
+from interp.heads.patterns import detect, repeated
+from interp.lenses.direct import direct
 from interp.lenses.logit import logit_lens
 from interp.presets import Preset, presets, tabled
 from interp.prompts import Pair, prepare
@@ -60,6 +62,23 @@ def _lens(lm, pair: Pair) -> Tensor:
     return right - wrong
 
 
+def _direct(lm, pair: Pair) -> Tensor:
+    """Direct logit attribution of each head on the clean prompt: [layer, head]."""
+    ids = [torch.tensor([[token]], device=lm.model.device) for token in (pair.answer_id, pair.wrong_id)]
+    tokens = torch.tensor([pair.clean_ids], device=lm.model.device)
+    return direct(lm.model, tokens, ids[0], ids[1], neurons=False).heads[0, 0].cpu()
+
+
+def _detector(kind: str) -> Callable[..., Tensor]:
+    """A head detector's score on repeated random tokens, drawn anew for each pair: [layer, head]."""
+
+    def of(lm, pair: Pair) -> Tensor:
+        tokens = repeated(lm, rows=2, seed=sum(pair.clean_ids))
+        return detect(lm.model, tokens, (kind,))[kind].cpu()
+
+    return of
+
+
 def _heads(config) -> list[str]:
     return [str(i) for i in range(config.n_heads)]
 
@@ -70,6 +89,9 @@ MEASURES: dict[str, Measure] = {
         Measure("heads", "effect of each head", "logits", "head", _heads, _effect("z")),
         Measure("stream", "effect of the residual stream", "logits", "token", lambda _: ["subject", "last"], _effect("resid_pre")),
         Measure("mlp", "effect of each MLP", "logits", "token", lambda _: ["subject", "last"], _effect("mlp_out")),
+        Measure("direct", "direct attribution of each head", "logits", "head", _heads, _direct),
+        Measure("induction", "induction score of each head", "attention", "head", _heads, _detector("induction")),
+        Measure("previous", "previous-token score of each head", "attention", "head", _heads, _detector("previous")),
         Measure("lens", "logit lens, answer over wrong answer", "nats", "position", lambda _: ["last"], _lens),
     )
 }  # fmt: skip
