@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from interp.edit.rows import Rows
 from interp.probes import linear, tasks, use
 from lab import models
 from lab.errors import LabError
+from tests.interp_models import language_model
 
 N, D = 240, 48
 
@@ -116,3 +118,12 @@ def test_what_cannot_be_probed_says_why(pocket):
         linear.fit(torch.randn(4, 3), torch.tensor([0, 1, 0, 1]), 2, "svm")
     with pytest.raises(LabError, match="no question"):
         next(use.used(pocket, tasks.receiver(20), [2]))
+
+
+def test_a_subject_is_read_at_its_last_token_even_where_it_is_the_first_of_all(tmp_path):
+    prompts = ["Paris stands in", "a tall tower in New York stands on the", "Rome in"]
+    rows = Rows(language_model(tmp_path), prompts, ["Paris", "New York", "Rome"])
+    ids = [rows.lm.tokenizer.pieces(row) for row in rows.tokens.tolist()]
+    at = linear.read_at(rows, True).tolist()
+    assert [pieces[i].strip() for pieces, i in zip(ids, at)] == ["Paris", "York", "Rome"] and at[0] == at[2] == 0
+    assert linear.read_at(rows, False).tolist() == rows.ends.tolist()

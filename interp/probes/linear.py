@@ -33,11 +33,14 @@ def points(config) -> list[str]:
 
 
 def read_at(rows, subjects: bool) -> Tensor:
-    """The token each row is read at, [row]: the last of its subject, else the last of all."""
+    """The token each row is read at, [row]: the last of its subject, else the last of all.
+
+    `Rows` never counts the first position as subject, so a subject that is that token alone leaves none marked.
+    """
     if not subjects:
         return rows.ends
     width = rows.subject.shape[1]
-    return width - 1 - rows.subject.flip(1).int().argmax(1)
+    return torch.where(rows.subject.any(1), width - 1 - rows.subject.flip(1).int().argmax(1), 0)
 
 
 @torch.no_grad()
@@ -86,7 +89,7 @@ def fit(x: Tensor, y: Tensor, classes: int, method: str = "ridge", strength: flo
     """A probe of activations [example, d_model] for labels [example].
 
     "ridge": least squares to one-hot targets with penalty `strength` times the examples; "logistic": multinomial, the
-    same penalty, by L-BFGS; "mass-mean": each class by its mean (Marks and Tegmark 2023), nearest mean wins.
+    penalty a hundredth of `strength`, by L-BFGS; "mass-mean": each class by its mean (Marks and Tegmark 2023), nearest mean wins.
     """
     if method not in METHODS:
         raise LabError(f"There is no probe {method!r}; choose one of {', '.join(METHODS)}.")
