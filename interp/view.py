@@ -30,6 +30,8 @@ FRAME_S = 0.1  # a sweep redraws its map this often
 TOLD = 0.02  # cells that restore less than this share are saved without their continuation
 SENT = 800  # cells whose answers go to the page while a sweep runs; those of a larger one go at its end, all at once
 SHOWN = 300  # characters of a prompt that are repeated beside its continuation
+
+
 class Board(Setting):
     """Widgets for one setting. `live`: somebody can choose cells and `serve` answers them."""
 

@@ -1,5 +1,7 @@
 """What is shown of features: where they fire, what they do to the model, excerpts, a page's text."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +12,7 @@ from interp.features.dictionary import Dictionary, Shape
 from interp.features.firings import Firings, collect
 from lab import models
 from lab.errors import LabError
+from tests.interp_models import decoder
 from widgets.excerpts import Excerpts
 
 LAYER, WIDTH = 1, 128  # of pocket-draft
@@ -124,6 +127,16 @@ def test_logit_effects_are_the_direct_path(lm):
     after = lm.model(tokens, hooks={**hold, **effects.addition(d, 11, 2.0)})
     moved = (after - before)[0, -1]
     assert torch.allclose(moved - moved.mean(), 2.0 * effects.logit_effects(lm, d, [11])[0], atol=1e-3)
+
+
+def test_a_layer_norm_hides_what_a_feature_adds_to_all_dimensions_alike():
+    model = decoder(norm="layer", positions="learned", act="gelu", bias=True, n_kv_heads=4, dtype=torch.float32)
+    torch.nn.init.normal_(model.norm_gain("ln_final"), 1.0, 0.3)
+    d = Dictionary(Shape("topk", 24, 24, 30, 3, 1)).init_weights(0).requires_grad_(False)
+    foreign = SimpleNamespace(model=model, config=model.cfg, name="random")
+    before = effects.logit_effects(foreign, d)
+    d.W_dec += 5.0
+    assert before.abs().max() > 0.01 and torch.allclose(effects.logit_effects(foreign, d), before, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", ["resid_post", "transcoder"])

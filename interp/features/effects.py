@@ -10,6 +10,7 @@ from torch import Tensor
 
 from interp.features.dictionary import Dictionary
 from interp.features.metrics import losses
+from interp.heads.weights import folded
 from interp.sites import Hook
 from lab.errors import LabError
 from lab.infer.sampling import sample
@@ -19,7 +20,7 @@ from lab.models import LM, KVCache
 def logit_effects(lm: LM, dictionary: Dictionary, features: Sequence[int] | None = None) -> Tensor:
     """What one unit of a feature adds to each logit on the direct path, `[features, vocab]`, less its mean over tokens.
 
-    The final norm's gain is applied, its scale is not: it depends on everything else in the stream.
+    The final norm's gain and centring are applied, its scale is not: it depends on everything else in the stream.
     """
     model = lm.model
     if not hasattr(model, "W_U"):
@@ -27,7 +28,7 @@ def logit_effects(lm: LM, dictionary: Dictionary, features: Sequence[int] | None
     rows = dictionary.W_dec if features is None else dictionary.W_dec[list(features)]
     if rows.shape[1] != lm.config.d_model:
         raise LabError("These features do not write into the residual stream: there is no direct path to the logits.")
-    effect = (rows * model.norm_gain("ln_final").float()) @ model.W_U.float()
+    effect = rows @ folded(model, "ln_final", model.W_U.float())
     return effect - effect.mean(1, keepdim=True)
 
 

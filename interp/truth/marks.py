@@ -24,7 +24,6 @@ ROWS = 8  # inputs of each length
 SIGNS = ("in the circuit", "not in it")
 
 
-
 def picture(compiled: Compiled, weights: dict[Edge, float], title: str, shown: int, signs: tuple[str, str] = SIGNS, unit: str = "") -> GraphPicture:
     """The parts from the embedding up to the logits, joined by these edges; the sign of a weight picks its colour."""
     makes: dict[str, list[str]] = {}
