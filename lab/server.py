@@ -83,7 +83,10 @@ class Lab:
             if self.local and not (loopback(asked_host(scope)) and loopback(asking_host(scope))):
                 return await refuse(scope, receive, send)
             if scope["path"].startswith("/nb/"):
-                app = self.notebook(scope["path"].split("/")[2:]) or app
+                parts = scope["path"].split("/")[2:]
+                app = self.notebook(parts) or app
+                if scope["type"] == "http" and "/".join(parts) in self.notebooks:  # typed without the slash at the end
+                    return await move(scope, send, f"{parts[-1]}/")
         return await app(scope, receive, send)
 
     def notebook(self, parts: list[str]) -> App | None:
@@ -170,6 +173,15 @@ async def refuse(scope: Any, receive: Any, send: Any) -> None:
     why = "This lab is served to this machine alone: open it at localhost, or start `python -m lab serve` with a token."
     await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
     return await send({"type": "http.response.body", "body": why.encode()})
+
+
+async def move(scope: Any, send: Any, to: str) -> None:
+    """Send the browser to an address relative to the one it asked for (a proxy may serve the lab under a prefix of its
+    own). marimo's own redirect leaves the leading slash out, and ends in a folder that does not exist."""
+    query = scope.get("query_string", b"")
+    location = to.encode() + (b"?" + query if query else b"")
+    await send({"type": "http.response.start", "status": 307, "headers": [(b"location", location)]})
+    await send({"type": "http.response.body", "body": b""})
 
 
 # ---- the child of the front page

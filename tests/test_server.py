@@ -8,10 +8,8 @@ import pytest
 from lab import server
 
 
-def answers(kind: str, host: str, local: bool = True, origin: str | None = None) -> list[dict]:
+def answers(kind: str, host: str, local: bool = True, origin: str | None = None, path: str = "/") -> list[dict]:
     """What the lab says to one request; its front page is a stand-in that says 200."""
-    lab = server.Lab.__new__(server.Lab)
-    lab.local, lab.notebooks = local, {}
     said: list[dict] = []
 
     async def front(scope, receive, send):
@@ -23,11 +21,13 @@ def answers(kind: str, host: str, local: bool = True, origin: str | None = None)
     async def send(message):
         said.append(message)
 
-    lab.front = front
+    lab = server.Lab.__new__(server.Lab)
+    lab.local, lab.front, lab.notebooks = local, front, {"interp/patching": front}
     headers = [(b"host", host.encode())] + ([(b"origin", origin.encode())] if origin is not None else [])
+    scope = {"type": kind, "path": path, "query_string": b"model=pocket", "headers": headers}
     # in a thread: playwright keeps a loop running in this one
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, lab({"type": kind, "path": "/", "headers": headers}, receive, send)).result()
+        pool.submit(asyncio.run, lab(scope, receive, send)).result()
     return said
 
 
@@ -64,3 +64,10 @@ def test_without_a_token_a_lab_is_local(monkeypatch, given, local):
     monkeypatch.setattr(server, "Lab", lambda token, local: (token, local))
     monkeypatch.setattr(server, "here", None)
     assert server.create(*given) == (given[0], local)
+
+
+def test_an_address_typed_without_its_last_slash_finds_the_notebook():
+    start, _ = answers("http", "localhost:2718", path="/nb/interp/patching")
+    assert start["status"] == 307 and start["headers"] == [(b"location", b"patching/?model=pocket")]
+    assert answers("http", "localhost:2718", path="/nb/interp/patching/") == [{"status": 200}]
+    assert answers("websocket", "localhost:2718", path="/nb/interp/patching") == [{"status": 200}]
