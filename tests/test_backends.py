@@ -425,6 +425,10 @@ def test_a_comparison_measures_every_backend(saved):
     lines = {(row["point"], row["kind"]): row for row in comparison.parity.rows}
     assert lines["attn.hook_result", "activation"]["bridge"] < 1e-5 and "nnsight" not in lines["attn.hook_result", "activation"]
     assert any("hook_result" in row["point"] for row in comparison.cannot.rows)
+    part = maps.maps["nnsight"].values.copy()
+    part[0, 0] = float("nan")
+    maps.maps["nnsight"].update(part)
+    assert maps.apart("nnsight", "own") is None, "a map with a hole is not compared"
 
 
 def test_a_comparison_says_who_cannot_open_a_model(tmp_path):

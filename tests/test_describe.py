@@ -88,6 +88,9 @@ def test_pocket_has_neurons_that_words_tell_and_words_of_others_do_not():
     scored = score.describe(source, lm, seen, held, which)
     assert scored.score.max() > 0.7
     assert scored.control.nan_to_num(0).mean().abs() < 0.1 < scored.score.nan_to_num(0).mean()
+    alone = score.describe(source, lm, seen, held, which[:1])
+    assert alone.control.isnan().all(), "no other neuron to compare with"
+    assert torch.allclose(alone.score, scored.score[:1], atol=1e-3, equal_nan=True)
     direct = {}
     lm.model(held.tokens[:2], hooks={"blocks.7.mlp.hook_post": lambda a, n: direct.update({n: a})})
     assert torch.equal(activations(source, lm, held, which)[:96], direct["blocks.7.mlp.hook_post"][..., which].float().flatten(0, 1))

@@ -236,9 +236,11 @@ class Maps:
         return result.seconds
 
     def apart(self, key: str, first: str) -> float | None:
-        """Largest difference between two maps, in shares of the answer."""
-        gap = torch.tensor(self.maps[key].values - self.maps[first].values).abs().nan_to_num(0)
-        return float(gap.max()) if key != first else None
+        """Largest difference between two maps, in shares of the answer; None where one of them has cells that the other lacks."""
+        mine, other = (torch.from_numpy(self.maps[name].values.copy()) for name in (key, first))
+        if key == first or not torch.equal(mine.isnan(), other.isnan()):
+            return None
+        return float((mine - other).abs().nan_to_num(0).max())
 
     def refuse(self, key: str, why: str) -> None:
         if key in self.maps:

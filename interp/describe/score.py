@@ -20,7 +20,7 @@ class Scored:
     """Descriptions of all neurons of a source and how they do on held-out text, [neuron] each.
 
     `score`: correlation of simulated and true activation. `control`: of another neuron's simulation and this one's
-    activation. `table`: of the mean by current token, all of them: what any description of the token alone could
+    activation (NaN for one neuron alone). `table`: of the mean by current token, all of them: what any description of the token alone could
     reach. `silent`: never active on the held-out text, so there is nothing to predict (its scores are NaN).
     """
 
@@ -53,6 +53,8 @@ def describe(source: Neurons | Features, lm, seen: Text, held: Text, which: Tens
     said = simulated(descriptions, held)
     score = correlation(said, true).nan_to_num(0)  # a description that says nothing predicts nothing
     shifted = correlation(said.roll(1, 1), true).nan_to_num(0)
+    if len(descriptions) == 1:  # there is no other neuron's
+        shifted = torch.full_like(shifted, torch.nan)
     silent = true.double().std(0) < 1e-9
     return Scored(
         descriptions, score.where(~silent, torch.nan), shifted.where(~silent, torch.nan),
