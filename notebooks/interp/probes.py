@@ -68,12 +68,12 @@ def _(linear, lm, mo, page, tasks, title):
 
 
 @app.cell
-def _(go, linear, lm, method, mo, page, stop, task):
+def _(method, mo, task):
     from widgets.curves import Curves
     from widgets.intervals import Intervals
     from widgets.table import Table
 
-    _names = {
+    probed = {
         "real": "held-out entities",
         "random_model": "random weights",
         "shuffled": "shuffled labels",
@@ -82,37 +82,51 @@ def _(go, linear, lm, method, mo, page, stop, task):
         "majority": "commonest class",
     }
     lines = Curves(
-        panels=[{"key": "accuracy", "title": "share of prompts classified right", "zero": True}],
-        series=[{"id": _k, "label": _v} for _k, _v in _names.items()],
+        panels=[{"key": "accuracy", "title": f"share of the {len(task.examples)} prompts classified right, {method.value}", "zero": True}],
+        series=[{"id": _k, "label": _v} for _k, _v in probed.items()],
         x_title="layer (0 is the embedding, then after each layer)",
     )
     spread = Intervals([], title="At the best layer: shares right, 95% intervals over entities")
     table = Table(
         [],
-        [{"key": "layer"}, *({"key": _k, "title": _v, "kind": "num", "digits": 3} for _k, _v in _names.items()),
+        [{"key": "layer"}, *({"key": _k, "title": _v, "kind": "num", "digits": 3} for _k, _v in probed.items()),
          {"key": "selectivity", "title": "selectivity", "kind": "num", "digits": 3}],
         page=9,
         name="probes",
     )  # fmt: skip
 
+    _legend = mo.md(
+        "*Held-out entities*, *random weights* and *shuffled labels* are scored on entities no probe was fitted to. *Seen entities* come "
+        "back in another wording, and so they do in the *control task*, where each has a random label of its own; the difference is "
+        "the selectivity."
+    )
+    mo.vstack([_legend, lines, spread, table], gap=0.8)
+    return Curves, lines, probed, spread, table
+
+
+@app.cell
+def _(go, linear, lines, lm, method, mo, page, probed, spread, stop, table, task):
     def _measure(stopped=lambda: False):
         _acts = linear.activations(lm, task)
         _noise = linear.activations(linear.untrained(lm), task)
         _rows = []
+        lines.clear()
+        spread.rows = []
+        table.update([])
         for _c in linear.curves(task, _acts, method.value, _noise):
+            if stopped():  # another may be drawing by now; what is drawn stays
+                return
             _at = len(_c.real) - 1
-            _row = {_k: getattr(_c, _k)[_at].value for _k in _names if _k != "majority" and getattr(_c, _k)}
+            _row = {_k: getattr(_c, _k)[_at].value for _k in probed if _k != "majority" and getattr(_c, _k)}
             _row["majority"] = task.majority
             lines.append([{"step": _at, "accuracy": _v, "run": _k} for _k, _v in _row.items()])
             _select = {"selectivity": _c.selectivity[_at]} if _c.selectivity else {}
             _rows.append({"layer": _c.layers[_at], **_row, **_select})
             table.update(_rows)
-            if stopped():
-                return
         _b = _c.best()
         spread.rows = [
             {"label": _v, "series": "share", "value": _i.value, "low": _i.low, "high": _i.high}
-            for _k, _v in _names.items()
+            for _k, _v in probed.items()
             if _k != "majority" and getattr(_c, _k) and (_i := getattr(_c, _k)[_b])
         ]
         spread.title = f"After layer {_c.layers[_b]}, the best: shares right, 95% intervals over entities"
@@ -126,13 +140,7 @@ def _(go, linear, lm, method, mo, page, stop, task):
             _measure(lambda: _me.should_exit)
 
         mo.Thread(target=_work, daemon=True).start()
-    _legend = mo.md(
-        "*Held-out entities*, *random weights* and *shuffled labels* are scored on entities no probe was fitted to. *Seen entities* come "
-        "back in another wording, and so they do in the *control task*, where each has a random label of its own; the difference is "
-        "the selectivity."
-    )
-    mo.vstack([_legend, lines, spread, table], gap=0.8)
-    return (Curves,)
+    return
 
 
 @app.cell
@@ -155,10 +163,7 @@ def _(lm, mo, page, task):
 
 
 @app.cell
-def _(Curves, lm, method, mo, page, task, use_go, use_stop):
-    from interp.probes import use
-    from lab.errors import LabError
-
+def _(Curves, method, mo, task):
     mo.stop(task.ask is None)
     _names = {
         "erased": "right, erased",
@@ -170,23 +175,37 @@ def _(Curves, lm, method, mo, page, task, use_go, use_stop):
     _all = [{"id": _k, "label": _v} for _k, _v in _names.items()]
     _axis = "layer (0 is the embedding, then after each layer)"
     charts = {
-        _w: Curves(_all, [{"key": "share", "title": f"share, changed at the {_t}", "zero": True}], x_title=_axis)
+        _w: Curves(_all, [{"key": "share", "title": f"share, changed at the {_t}, {method.value}", "zero": True}], x_title=_axis)
         for _w, _t in (("last", "question's last token"), ("subject", "country's last token"))
     }
+
+    mo.Html(
+        "<style>.use-charts { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)) }</style>"
+        '<div class="use-charts">' + "".join(f"<div>{mo.as_html(_c).text}</div>" for _c in charts.values()) + "</div>"
+    )
+    return (charts,)
+
+
+@app.cell
+def _(charts, lm, method, mo, page, task, use_go, use_stop):
+    from interp.probes import use
+    from lab.errors import LabError
 
     def _measure(stopped=lambda: False):
         _step = max(1, lm.config.n_layers // 8)
         _layers = range(0, lm.config.n_layers + 1, _step)
+        for _chart in charts.values():
+            _chart.clear()
         try:
             for _w, _chart in charts.items():
                 for _u in use.used(lm, task, _layers, _w, method.value):
+                    if stopped():  # another may be drawing by now; what is drawn stays
+                        return
                     _values = {
                         "erased": _u.erased.value, "random": _u.random.value, "moved": _u.moved.value,
                         "moved_random": _u.moved_random.value, "probe": _u.probe_before,
                     }  # fmt: skip
                     _chart.append([{"step": _u.layer, "share": _v, "run": _k} for _k, _v in _values.items()])
-                    if stopped():
-                        return
         except LabError as _error:  # a model that does not know the answers
             for _c in charts.values():
                 _c.panels = [{**_c.panels[0], "title": str(_error)}]
@@ -200,10 +219,6 @@ def _(Curves, lm, method, mo, page, task, use_go, use_stop):
             _measure(lambda: _me.should_exit)
 
         mo.Thread(target=_work, daemon=True).start()
-    mo.Html(
-        "<style>.use-charts { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)) }</style>"
-        '<div class="use-charts">' + "".join(f"<div>{mo.as_html(_c).text}</div>" for _c in charts.values()) + "</div>"
-    )
     return
 
 

@@ -134,35 +134,44 @@ def _(contrast, lm, mo, page, texts):
 
 
 @app.cell
-def _(coefficients, contrast, go, layers, lm, mo, page, steering, stop, texts, vectors):
-    import numpy as _np
+def _(coefficients, contrast, layers, mo):
+    import numpy as np
 
     from widgets.heatmap import Heatmap
 
-    _blank = _np.full((len(layers), len(coefficients)), _np.nan)
+    _blank = np.full((len(layers), len(coefficients)), np.nan)
     _axes = {
         "row_labels": layers, "col_labels": [f"{_c:g}" for _c in coefficients], "row_title": "after layer", "col_title": "coefficient",
     }  # fmt: skip
-    _towards = f"towards {contrast.sides[0]}"
-    shift = Heatmap(_blank, value_title=f"Shift {_towards} on held-out prompts, nats", **_axes)
+    towards = f"towards {contrast.sides[0]}"
+    shift = Heatmap(_blank, value_title=f"Shift {towards} on held-out prompts, nats", **_axes)
     random = Heatmap(_blank, value_title="The same for a random direction of the same length", **_axes)
     price = Heatmap(_blank, value_title="Perplexity of plain text, log2 of how many times", **_axes)
 
+    mo.Html(
+        "<style>.steer-maps { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 360px), 1fr)) }</style>"
+        '<div class="steer-maps">' + "".join(f"<div>{mo.as_html(_m).text}</div>" for _m in (shift, random, price)) + "</div>"
+    )
+    return np, price, random, shift, towards
+
+
+@app.cell
+def _(coefficients, contrast, go, layers, lm, mo, np, page, price, random, shift, steering, stop, texts, towards, vectors):
     def _measure(stopped=lambda: False):
         _chosen = [vectors[_l] for _l in layers]
         for _s in steering.sweep(lm, contrast, _chosen, coefficients, texts):
+            if stopped():  # another may be drawing by now; what is drawn stays
+                return
             shift.update(_s.shift.numpy())
-            _top = float(_np.nanmax(_np.abs(_s.shift.numpy())))
+            _top = float(np.nanmax(np.abs(_s.shift.numpy())))
             shift.vmax = random.vmax = max(_top, 1e-6)
             random.update(_s.random.numpy())
             price.update(_s.perplexity.log2().numpy())
             _row, _column = _s.best()
             shift.value_title = (
-                f"Shift {_towards} on held-out prompts, nats"
+                f"Shift {towards} on held-out prompts, nats"
                 + (f", {_s.fraction:.0%}" if _s.fraction < 1 else f"; best within 1.5 x the perplexity: layer {layers[_row]}, {coefficients[_column]:g}")
             )
-            if stopped():
-                return
 
     if not page.live(mo):
         _measure()
@@ -173,10 +182,6 @@ def _(coefficients, contrast, go, layers, lm, mo, page, steering, stop, texts, v
             _measure(lambda: _me.should_exit)
 
         mo.Thread(target=_work, daemon=True).start()
-    mo.Html(
-        "<style>.steer-maps { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 360px), 1fr)) }</style>"
-        '<div class="steer-maps">' + "".join(f"<div>{mo.as_html(_m).text}</div>" for _m in (shift, random, price)) + "</div>"
-    )
     return
 
 
