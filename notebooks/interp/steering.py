@@ -209,10 +209,10 @@ def _(contrast, layer, lm, minus, mo, page, plus, sample, steering, strength, vi
     _v = page.guard(steering.activation_addition, lm, plus.value, minus.value, layer.value)
     _hooks = steering.Steering(_v, strength.value).hooks
     _before, _after, _random = (
-        float(steering.leaning(lm, contrast, [sample.value], _h)[0])
+        float(page.guard(steering.leaning, lm, contrast, [sample.value], _h)[0])
         for _h in (None, _hooks, steering.Steering(_v.random(0), strength.value).hooks)
     )
-    _said = steering.written(lm, sample.value, _v, strength.value, 16)
+    _said = page.guard(steering.written, lm, sample.value, _v, strength.value, 16)
     mo.vstack(
         [
             view.continuations(sample.value, {"added": _said}),
