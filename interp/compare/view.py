@@ -28,7 +28,7 @@ COLUMNS = (
     {"key": "mean", "title": "difference", "kind": "num", "digits": 3},
     {"key": "low", "title": "2.5 %", "kind": "num", "digits": 3},
     {"key": "high", "title": "97.5 %", "kind": "num", "digits": 3},
-    {"key": "clear", "title": "interval without 0"},
+    {"key": "clear", "title": "leaves 0 out"},
 )
 
 

@@ -63,7 +63,7 @@ function render({ model, el, signal }) {
     const sample = rows.filter((_, i) => i % Math.ceil(rows.length / 300) === 0);
     const ch = columns.map((column) => {
       const longest = Math.max(0, ...sample.map((row) => figure(column, row[column.key]).length));
-      return Math.max(title(column).length + 1, column.kind === "bar" ? 22 : Math.min(longest * ((column.kind ?? "text") === "text" ? 1.05 : 1.25), 48)) + 3;
+      return Math.max(title(column).length + 1, column.kind === "bar" ? 22 : Math.min(longest * ((column.kind ?? "text") === "text" ? 1.05 : 1.4), 48)) + 3;
     });
     const total = ch.reduce((a, b) => a + b, 0);
     widths.replaceChildren(...ch.map((n) => h("col", { style: { width: `${(100 * n) / total}%` } })));
