@@ -70,3 +70,11 @@ def test_template_takes_its_hues_from_the_tokens():
 def test_head_carries_style_and_theme():
     head = style.head()
     assert "data-vite-dev-id" in head and "matchMedia" in head and "</script>" in head
+
+
+def test_a_bare_figure_is_drawn_without_the_internet():
+    import plotly.graph_objects as go
+
+    style.use_template()
+    drawn = marimo.as_html(go.Figure(go.Bar(x=["a"], y=[2.0]))).text
+    assert "marimo-plotly" in drawn and "cdn.plot.ly" not in drawn

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import marimo
 import plotly.graph_objects as go
 import plotly.io
 
@@ -66,6 +67,10 @@ def template() -> go.layout.Template:
 
 
 def use_template() -> None:
-    """Make the lab's template the default of plotly in this process (the same for every tab)."""
+    """Make the lab's template the default of plotly in this process (the same for every tab).
+
+    marimo draws a bare figure with its own copy of plotly only where plotly was imported by a notebook; the server
+    imports it before, and a figure would then fetch plotly from the internet. The protocol of marimo says it always."""
     plotly.io.templates["lab"] = template()
     plotly.io.templates.default = "lab"
+    go.Figure._display_ = lambda figure: marimo.ui.plotly(figure)
