@@ -91,7 +91,8 @@ def smollm2() -> None:
     ours = whole(lm.model, pair)
     estimate_s, runs = timed(lambda: attribute(lm.model, pair), 3)
     estimate = attribute(lm.model, pair)
-    agreed = {site: agreement(estimate[site], whole(lm.model, pair, site).share) for site in estimate}
+    compared = ("resid_pre", "attn_out", "mlp_out", "z")  # every site would take minutes
+    agreed = {site: agreement(estimate[site], whole(lm.model, pair, site).share) for site in compared}
     records.write(
         "interp.attribution_s.smollm2", estimate_s, "s", bar=1.0,
         note="median of 3, bf16, every cell of ten sites",
