@@ -21,10 +21,14 @@ from lab.evals.stats import Interval
 
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 DRAWS = 2000
+LEAST = 1e-6  # difference of the two ends from which a share means something, in the metric's unit
 
 
 def share(values: Tensor, clean: Tensor, other: Tensor) -> float:
-    """Of the batch as a whole: means first, then the ratio; each [row]."""
+    """Of the batch as a whole: means first, then the ratio; each [row]. NaN where both ends are the same: nothing to
+    share."""
+    if (clean.mean() - other.mean()).abs() < LEAST:
+        return float("nan")
     return float((values.mean() - other.mean()) / (clean.mean() - other.mean()))
 
 
@@ -33,8 +37,11 @@ def bootstrap(values: Tensor, clean: Tensor, other: Tensor, confidence: float = 
     rows = np.random.default_rng(seed).integers(0, len(values), (DRAWS, len(values)))
     v, c, o = (x.numpy()[rows].mean(-1) for x in (values, clean, other))
     edge = (1 - confidence) / 2
-    low, high = np.quantile((v - o) / (c - o), [edge, 1 - edge])
-    return Interval(share(values, clean, other), float(low), float(high), confidence)
+    if np.isnan(whole := share(values, clean, other)):
+        return Interval(whole, whole, whole, confidence)
+    span = np.where(np.abs(c - o) < LEAST, np.nan, c - o)  # a drawn set of prompts may have no difference to share
+    low, high = np.nanquantile((v - o) / span, [edge, 1 - edge])
+    return Interval(whole, float(low), float(high), confidence)
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,9 @@ def _heads(config) -> list[str]:
 MEASURES: dict[str, Measure] = {
     m.key: m
     for m in (
-        Measure("heads", "effect of each head", "logits", "head", _heads, _effect("z")),
-        Measure("stream", "effect of the residual stream", "logits", "token", lambda _: ["subject", "last"], _effect("resid_pre")),
-        Measure("mlp", "effect of each MLP", "logits", "token", lambda _: ["subject", "last"], _effect("mlp_out")),
+        Measure("heads", "estimated effect of each head", "logits", "head", _heads, _effect("z")),
+        Measure("stream", "estimated effect of the residual stream", "logits", "token", lambda _: ["subject", "last"], _effect("resid_pre")),
+        Measure("mlp", "estimated effect of each MLP", "logits", "token", lambda _: ["subject", "last"], _effect("mlp_out")),
         Measure("direct", "direct attribution of each head", "logits", "head", _heads, _direct),
         Measure("induction", "induction score of each head", "attention", "head", _heads, _detector("induction")),
         Measure("previous", "previous-token score of each head", "attention", "head", _heads, _detector("previous")),

@@ -82,10 +82,13 @@ class _Frozen:
 
 
 def bundle(lm) -> list[Dictionary]:
-    """One transcoder a layer of this model; LabError when there is none."""
+    """One transcoder a layer of this model; LabError when there is none, or when one is gated: its features do not pass
+    on a change of their pre-activation one to one, which `check.predicted` counts on."""
     found = transcoders(lm.name)
     if len(found) != lm.config.n_layers:
         raise LabError(f"{lm.name} has no transcoder for every layer; choose pocket, or train them in the Features notebook.")
+    if any(d.kind == "gated" for d in found):
+        raise LabError("Attribution graphs are made with TopK or JumpReLU transcoders; choose such ones.")
     return found
 
 

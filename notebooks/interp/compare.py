@@ -42,7 +42,7 @@ def _(mo, page, picker):
     other = mo.ui.dropdown(_names, value=base.name if base.name in _names else "pocket", label="second model")
     step = mo.ui.text(label="checkpoint of a run, step", placeholder="newest")
     held = mo.ui.dropdown(list(PRECISIONS), value="4 bits", label="its weights")
-    measure = mo.ui.dropdown({m.title: k for k, m in MEASURES.items()}, value="effect of each head", label="measure")
+    measure = mo.ui.dropdown({m.title: k for k, m in MEASURES.items()}, value="estimated effect of each head", label="measure")
     many = mo.ui.slider(8, 48, step=8, value=16, label="pairs of prompts", show_value=True)
     mo.hstack([other, step, held, measure, many], justify="start", align="center", wrap=True, gap=1)
     return MEASURES, base, held, many, measure, other, questions, step

@@ -129,7 +129,7 @@ def _(go, linear, lines, lm, method, mo, page, probed, spread, stop, table, task
             for _k, _v in probed.items()
             if _k != "majority" and getattr(_c, _k) and (_i := getattr(_c, _k)[_b])
         ]
-        spread.title = f"After layer {_c.layers[_b]}, the best: shares right, 95% intervals over entities"
+        spread.title = f"After layer {_c.layers[_b]}, the best by these same entities (so a little high): shares right, 95% intervals"
 
     if not page.live(mo):
         _measure()

@@ -170,7 +170,7 @@ def _(coefficients, contrast, go, layers, lm, mo, np, page, price, random, shift
             _row, _column = _s.best()
             shift.value_title = (
                 f"Shift {towards} on held-out prompts, nats"
-                + (f", {_s.fraction:.0%}" if _s.fraction < 1 else f"; best within 1.5 x the perplexity: layer {layers[_row]}, {coefficients[_column]:g}")
+                + (f", {_s.fraction:.0%}" if _s.fraction < 1 else f"; best within 1.5 x the perplexity: layer {layers[_row]}, {coefficients[_column]:g} (chosen on the same prompts, so a little high)")
             )
 
     if not page.live(mo):
