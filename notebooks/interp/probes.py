@@ -82,7 +82,7 @@ def _(method, mo, task):
         "majority": "commonest class",
     }
     lines = Curves(
-        panels=[{"key": "accuracy", "title": f"share of the {len(task.examples)} prompts classified right, {method.value}", "zero": True}],
+        panels=[{"key": "accuracy", "title": f"share of the {len(task.examples)} prompts classified right, {method.selected_key}", "zero": True}],
         series=[{"id": _k, "label": _v} for _k, _v in probed.items()],
         x_title="layer (0 is the embedding, then after each layer)",
     )
@@ -175,7 +175,7 @@ def _(Curves, method, mo, task):
     _all = [{"id": _k, "label": _v} for _k, _v in _names.items()]
     _axis = "layer (0 is the embedding, then after each layer)"
     charts = {
-        _w: Curves(_all, [{"key": "share", "title": f"share, changed at the {_t}, {method.value}", "zero": True}], x_title=_axis)
+        _w: Curves(_all, [{"key": "share", "title": f"share, changed at the {_t}, {method.selected_key}", "zero": True}], x_title=_axis)
         for _w, _t in (("last", "question's last token"), ("subject", "country's last token"))
     }
 
