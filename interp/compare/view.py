@@ -78,7 +78,7 @@ class Beside:
         for widget, values in ((self.first, d.first), (self.second, d.second), (self.delta, d.mean)):
             widget.vmax = most  # one scale, so that the three can be compared by eye
             widget.update(values.numpy())
-        self.delta.value_title = f"second minus first, {n} pairs"
+        self.delta.value_title = f"difference, {n} pairs"
         rows = [self._row(d, int(i)) for i in d.mean.abs().flatten().argsort(descending=True)]
         self.table.update(rows)
         top = rows[:TOP]

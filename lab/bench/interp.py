@@ -95,7 +95,7 @@ def smollm2() -> None:
     agreed = {site: agreement(estimate[site], whole(lm.model, pair, site).share) for site in compared}
     records.write(
         "interp.attribution_s.smollm2", estimate_s, "s", bar=1.0,
-        note="median of 3, bf16, every cell of ten sites",
+        note=f"median of 3, bf16, every cell of {len(estimate)} sites",
         detail={"runs": runs, "correlation_with_exact": agreed, "weights": lm.source},
     )  # fmt: skip
     loop_s, batched_s, theirs = transformer_lens(lm, pair)

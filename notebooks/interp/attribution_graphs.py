@@ -77,7 +77,7 @@ def _(dictionaries, edges, graph, lm, nodes, page):
 
     pruned = prune(graph, nodes.value, edges.value)
     score = scores(graph)
-    words = labels(lm, graph, pruned.nodes, dictionaries, page.guard(text_for, lm, 60, 48, False))
+    words = labels(lm, graph, pruned.nodes, dictionaries, page.guard(text_for, lm, 32, 48, False))
     return pruned, score, words
 
 

@@ -59,8 +59,8 @@ def _(Features, Neurons, features, kind, layer, lm, many, mo, page):
     _each = None if many.value == "all" else int(many.value)
     which = chosen(source.count(lm.config), _each)
     with mo.status.spinner(title=f"Describing {len(which)} {source.title}", remove_on_exit=True):
-        seen = page.guard(text_for, lm, 200, 64, False)
-        held = page.guard(text_for, lm, 100, 64, True)
+        seen = page.guard(text_for, lm, 128, 48, False)
+        held = page.guard(text_for, lm, 64, 48, True)
         scored = page.guard(describe, source, lm, seen, held, which)
     found = rows(source, scored, which, seen.piece)
     return found, held, scored, seen, source, which
