@@ -9,9 +9,10 @@ import torch
 from interp_models import VOCAB, decoder
 
 from interp import features
-from interp.features import loss, metrics, store, toy, train
+from interp.features import loss, metrics, plots, store, toy, train
 from interp.features.activations import Pool, Scale, at_sites
 from interp.features.dictionary import KINDS, Dictionary, Shape
+from interp.features.runs import point
 from interp.features.spec import FeatureSpec
 from interp.features.straight_through import JumpReLU, Step
 from interp.features.trainer import Trainer
@@ -303,6 +304,10 @@ def test_a_run_of_the_lab_is_listed_and_opens(monkeypatch, tmp_path):
     assert f"run:{run.id}" in names
     made = features.load(f"run:{run.id}@4")
     assert made.layer == 1 and made.d_dict == 96 and made.site_in == "blocks.1.hook_resid_post"
+    # its notes lack what the bundled ones tell: it is no point of theirs
+    figure = plots.frontier(plots.sweep(), [point(run)])
+    assert {"bundled", "your runs"} <= {trace.name for trace in figure.data}
+    run.delete()
 
 
 def test_a_pool_gives_every_position_once_and_the_same_again():

@@ -91,8 +91,11 @@ def test_train_cancel_reload_and_find_it_again(lab: str, page: Page) -> None:
     before = {run.id for run in runs.listed()}
     notebook = opened(page, lab, "train/first_run")
     size = notebook.locator("select", has=notebook.locator("option", has_text="tiny:"))
+    button = notebook.get_by_role("button", name=re.compile("^Train"))
+    cost = button.inner_text(timeout=WAIT)
     size.select_option(label=size.locator("option", has_text="tiny:").inner_text(timeout=WAIT))
-    notebook.get_by_role("button", name=re.compile("^Train")).click(timeout=WAIT)
+    expect(button).not_to_have_text(cost, timeout=WAIT)  # the button is made anew: a click on the old one would be lost
+    button.click(timeout=WAIT)
     monitor = notebook.locator(".lw-run_monitor")
     expect(monitor.locator(".state")).to_have_text("running", timeout=WAIT)
     expect(monitor.locator(".at")).to_contain_text(re.compile(r"step [1-9]"), timeout=WAIT)

@@ -93,7 +93,8 @@ def frontier(points: Iterable[Mapping[str, Any]], yours: Iterable[Mapping[str, A
     if longer:
         symbols = [f"{SYMBOLS[sorted(names).index(p['kind'])]}-open" for p in sorted(longer, key=lambda p: p["l0"])]
         trace("trained longer", longer, mode="markers", marker={"size": 11, "symbol": symbols, "color": colour["evals"], "line": {"width": 2}})
-    kept = [info.notes for info in store.available() if info.shape.target != "transcoder" and "loss_recovered" in info.notes]
+    bundled = [info for info in store.available() if not info.name.startswith("run:") and info.shape.target != "transcoder"]
+    kept = [info.notes for info in bundled if "loss_recovered" in info.notes]
     if kept:
         trace("bundled", kept, mode="markers", marker={"size": 19, "symbol": "circle-open", "color": colour["kernels"], "line": {"width": 1.5}})
     if mine := list(yours):
