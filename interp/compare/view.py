@@ -48,7 +48,7 @@ class Beside:
     def __init__(self, lms: Sequence, candidates: Sequence[Preset], measure: Measure) -> None:
         self.lms, self.measure = lms, measure
         self.pairs = asked(lms, candidates)
-        next(measured(lms, self.pairs[:1], measure))  # says at once when the shapes differ
+        next(measured(lms, self.pairs[:1], measure))  # says at once when the shapes differ, and warms up for `seconds`
         names = [*(lm.name for lm in lms), "second minus first"]
         self.first, self.second, self.delta = (heat(measure, lms[0].config, name) for name in names)
         self.table = Table([], COLUMNS, name="difference", page=8)

@@ -42,7 +42,7 @@ def scores() -> None:
         )  # fmt: skip
     records.write(
         "interp.circuit.score_s.pocket", seconds, "s", bar=2.0, compared=f"every edge replaced by itself, {exact_s:.0f} s",
-        note="median of 5, EAP-IG with 5 gradients, 2,905 edges, 8 pairs", detail=detail,
+        note=f"median of 5, EAP-IG with 5 gradients, {study.graph.n_edges:,} edges, {len(study.batch)} pairs", detail=detail,
     )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def circuit() -> None:
 
 @bench("interp")
 def smollm2() -> None:
-    """SmolLM2's 70,651 edges in one go."""
+    """All edges of SmolLM2 in one go."""
     from interp.circuits.attribution import attribute_study
 
     study = _study("smollm2-135m", "landmark")
